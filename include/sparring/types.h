@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/* Types that several headers share, and limits. */
+#ifndef SPARRING_TYPES_H
+#define SPARRING_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Marks what libsparring.so exports. */
+#define SPR_API __attribute__((visibility("default")))
+
+#define SPR_VERSION_MAJOR 0
+#define SPR_VERSION_MINOR 1
+#define SPR_VERSION_PATCH 0
+
+struct spr_context; /* context.h */
+struct spr_comm;    /* comm.h */
+struct spr_request; /* request.h */
+struct spr_exchange; /* exchange.h */
+struct spr_sim;     /* sim.h */
+
+/* Largest number of ranks in a communicator. */
+#define SPR_MAX_RANKS 65536
+/* Largest number of elements of a vector: 2^48. Every count is 64 bits. */
+#define SPR_MAX_COUNT ((uint64_t)1 << 48)
+
+/* Value types. */
+enum spr_dtype {
+	SPR_F32 = 0 /* IEEE 754 single, 4 bytes */
+};
+
+/* What to do with NaN and infinity, in inputs and where sums make them. */
+enum spr_nonfinite {
+	SPR_NONFINITE_ERROR = 0,     /* fail on every rank with SPR_ENONFINITE; no state changes */
+	SPR_NONFINITE_PROPAGATE = 1, /* carry on; they sort first, every NaN becomes 0x7fc00000 */
+	SPR_NONFINITE_DROP = 2       /* a non-finite value counts as zero, wherever it appears */
+};
+
+/*
+ * A sparse vector: `count` pairs (index[i], value[i]), strictly ascending by index, no zero
+ * values. Indices are 64 bits wide and below SPR_MAX_COUNT; on the wire they take 4 bytes each.
+ */
+struct spr_sparse {
+	uint64_t count;        /* pairs in use */
+	const uint64_t *index; /* count indices */
+	const float *value;    /* count values */
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif
