@@ -136,6 +136,7 @@ Test(env, bytes_refuses)
 					  "1023",
 					  "2G",
 					  "17179869184G",
+					  "17179869185G",
 					  "18446744073709551616"};
 
 	for (size_t i = 0; i < spri_countof(bad); i++) {
