@@ -22,7 +22,11 @@
 #include <unistd.h>
 
 enum { PASSED, FAILED, SKIPPED, N_RESULTS };
-enum { DEFAULT_TIMEOUT_S = 60, STATUS_SKIPPED = 77 };
+enum { STATUS_SKIPPED = 77 };
+
+#ifndef SPR_PLAIN_TIMEOUT_S
+#define SPR_PLAIN_TIMEOUT_S 60 /* of a test that names none; more under a sanitizer */
+#endif
 
 static struct plain_test *tests, **tests_end = &tests;
 static unsigned counts[N_RESULTS];
@@ -86,7 +90,7 @@ static void call(const struct plain_test *test)
 
 static double limit_of(const struct plain_test *test)
 {
-	return test->options.timeout > 0 ? test->options.timeout : DEFAULT_TIMEOUT_S;
+	return test->options.timeout > 0 ? test->options.timeout : SPR_PLAIN_TIMEOUT_S;
 }
 
 static void report(const struct plain_test *test, int result, const char *why)
