@@ -9,7 +9,6 @@
 #include <internal/log.h>
 #include <pthread.h>
 #include <sparring/context.h>
-#include <stdatomic.h>
 
 #include <transport.h>
 
@@ -20,37 +19,50 @@ struct spr_context {
 	struct spri_port *port; /* owned */
 	uint64_t timeout_ns;
 	uint64_t landing_bytes; /* cap per communicator */
-	struct spr_sim *sim;    /* borrowed; NULL outside simulations */
+	struct spr_sim *sim;	/* borrowed; NULL outside simulations */
 	uint32_t sim_rank;
 
-	pthread_mutex_t lock;   /* guards all objects of the context; nothing else is taken under it */
+	pthread_mutex_t
+		lock; /* guards all objects of the context; nothing else is taken under it */
 	pthread_cond_t changed; /* an operation ended, or the poller stopped sleeping */
-	bool poller;            /* some thread sleeps in the transport's wait; others wait for `changed` */
-	pthread_t thread;       /* progress thread, when threaded */
-	bool threaded;
-	bool stopping;          /* tells the progress thread to return */
+	bool poller; /* some thread sleeps in the transport's wait; others wait for `changed` */
+	pthread_t thread;	/* progress thread, when threaded */
+	bool threaded;		/* it runs and makes the progress */
+	bool has_thread;	/* it was started and is to be joined */
+	bool stopping;		/* tells the progress thread to return */
 	struct spr_comm *comms; /* all communicators, linked by their `next` */
-	uint32_t n_comms_made;  /* counts up, part of connection ids */
+	uint32_t n_comms_made;	/* counts up, part of connection ids */
 };
 
 /* Scope of one public call: the lock is held, the log hook set. Pair within one function. */
 const struct spri_log *spri_context_enter(struct spr_context *context);
 void spri_context_leave(struct spr_context *context, const struct spri_log *before);
 
+/*
+ * Copies an options struct of the caller's, which begins with its size, over a zeroed one of
+ * ours: what the caller's version lacks stays zero. Returns 0; SPR_EARGUMENT for a size of 0 or
+ * one larger than ours (text names both). options NULL: nothing to copy.
+ */
+int spri_options_take(void *ours, size_t our_bytes, const void *options, const char *what,
+		      struct spri_text *text) SPRI_MUST;
+
 /* The context's clock. */
 uint64_t spri_context_now(const struct spr_context *context);
 
 /*
- * Takes events and steps operations until nothing more can be done now. Lock held. Returns 0, or negative when the
- * port is broken (every communicator is then failed).
+ * Takes events and steps operations until nothing more can be done now. Lock held. Returns 0, or
+ * negative when the port is broken (every communicator is then failed).
  */
 int spri_progress(struct spr_context *context) SPRI_MUST;
+
+/* The earliest deadline of an operation in flight, SPRI_NEVER when there is none. Lock held. */
+uint64_t spri_next_deadline(const struct spr_context *context);
 
 /*
  * Makes progress until done(arg) or the deadline. Lock held at entry and exit, not while asleep.
  * Returns 0 when done; SPR_ETIMEOUT; negative when the port is broken.
  */
-int spri_progress_until(struct spr_context *context, bool (*done)(void *arg), void *arg, uint64_t deadline_ns)
-	SPRI_MUST;
+int spri_progress_until(struct spr_context *context, bool (*done)(void *arg), void *arg,
+			uint64_t deadline_ns) SPRI_MUST;
 
 #endif

@@ -11,7 +11,11 @@
 
 struct spri_fabric *spri_sim_fabric(struct spr_sim *sim);
 uint32_t spri_sim_ranks(const struct spr_sim *sim);
-/* Bootstrap inside a simulation: blocks this rank (others run) until all ranks called, or the deadline of virtual time. Returns 0, SPR_ETIMEOUT, SPR_ELOST. */
-int spri_sim_allgather(struct spr_sim *sim, uint32_t rank, const void *mine, void *all, size_t bytes, uint64_t deadline_ns) SPRI_MUST;
+/*
+ * Bootstrap inside a simulation: blocks this rank (others run) until all ranks called, or the
+ * deadline of virtual time. Returns 0, SPR_ETIMEOUT, SPR_ELOST.
+ */
+int spri_sim_allgather(struct spr_sim *sim, uint32_t rank, const void *mine, void *all,
+		       size_t bytes, uint64_t deadline_ns) SPRI_MUST;
 
 #endif

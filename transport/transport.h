@@ -1,33 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * The transport contract: registered memory, one-sided writes, completions. It knows peers, buffers
- * and bytes; no ranks, dtypes or algorithms. One table of implementations (transport.c), one conformance suite
- * over all rows (tests/transport/test_conformance.c).
+ * The transport contract: registered memory, one-sided writes, completions. It knows peers,
+ * buffers and bytes; no ranks, dtypes or algorithms. One table of implementations (transport.c),
+ * one conformance suite over all rows (tests/transport/test_conformance.c).
  *
  * The happy path of two ends A and B:
  *
  *   1. both: listen() makes a port; address() gives a blob that tells a peer how to reach it; the
  *      blobs travel by a way of the caller's (bootstrap).
- *   2. both: create() a connection object; grant() it a region, which gives the remote key that is valid
- *      on this one connection; connect() with the peer's blob, an id both know, and up to
- *      SPRI_PRIVATE_BYTES of private data (the key, say). poll() reports CONNECTED with the peer's private data.
+ *   2. both: create() a connection object; grant() it a region, which gives the remote key that
+ *      is valid on this one connection; connect() with the peer's blob, an id both know, and up
+ *      to SPRI_PRIVATE_BYTES of private data (the key, say). poll() reports CONNECTED with the
+ *      peer's private data.
  *   3. A: post() writes a gather list to B's memory, optionally with a 32-bit immediate.
  *      A's poll() reports SENT when the source may be used again; B's poll() reports NOTIFY.
  *   4. close() says goodbye; poll() reports CLOSED at the other end. destroy() frees.
  *
  * Promises:
  *   - Nothing blocks, but wait(), which has a deadline.
- *   - NOTIFYs of one connection arrive in the order of the posts, each after every byte of its own and of all earlier
- *     writes on that connection is visible to the thread that polled it. Nothing is said about bytes not notified.
+ *   - NOTIFYs of one connection arrive in the order of the posts, each after every byte of its
+ *     own and of all earlier writes on that connection is visible to the thread that polled it.
+ *     Nothing is said about bytes not notified.
  *   - SENTs of one connection arrive in the order of the posts.
- *   - A write is checked at the receiving side, for key, connection, bounds and permission, before a byte is placed. A refused
- *     write loses the connection at both ends: LOST with SPR_EACCESS.
- *   - Every failure ends in LOST (once per connection), with a text that describe() gives. All posts that had no SENT
- *     by then will have none. A peer that dies, or does not take data for the timeout, is such a failure.
+ *   - A write is checked at the receiving side, for key, connection, bounds and permission,
+ *     before a byte is placed. A refused write loses the connection at both ends: LOST with
+ *     SPR_EACCESS.
+ *   - Every failure ends in LOST (once per connection), with a text that describe() gives. All
+ *     posts that had no SENT by then will have none. A peer that dies, or does not take data for
+ *     the timeout, is such a failure.
  *
- * Threads: calls on one port and its connections are serialised by the caller (runtime: the context's lock), but for
- * wait() and wake(), which may run beside any other call.
+ * Threads: calls on one port and its connections are serialised by the caller (runtime: the
+ * context's lock), but for wait() and wake(), which may run beside any other call.
  */
 #ifndef SPRI_TRANSPORT_H
 #define SPRI_TRANSPORT_H
@@ -51,25 +55,25 @@ struct spri_port {
 /* The base of every connection; implementations put it first. */
 struct spri_conn {
 	struct spri_port *port; /* where it lives */
-	void *user;             /* the caller's, handed back in events */
+	void *user;		/* the caller's, handed back in events */
 };
 
 /* The base of every region; implementations put it first. */
 struct spri_region {
 	struct spri_port *port;
-	void *base;       /* first byte, as registered */
+	void *base; /* first byte, as registered */
 	size_t bytes;
-	unsigned access;  /* SPRI_ACCESS_* */
+	unsigned access; /* SPRI_ACCESS_* */
 };
 
 enum {
-	SPRI_ACCESS_LOCAL = 0,        /* source of writes only */
+	SPRI_ACCESS_LOCAL = 0,	      /* source of writes only */
 	SPRI_ACCESS_REMOTE_WRITE = 1, /* peers that were granted it may write */
 };
 
 /* Where a peer may write: told to it by the caller. */
 struct spri_remote {
-	uint64_t address;            /* of the region's first byte, in the terms of the transport */
+	uint64_t address;	     /* of the region's first byte, in the terms of the transport */
 	uint8_t key[SPRI_KEY_BYTES]; /* valid on one connection */
 };
 
@@ -82,45 +86,48 @@ struct spri_gather {
 
 struct spri_write {
 	struct spri_gather gather[SPRI_MAX_GATHER];
-	unsigned n_gather;  /* 0: no bytes, only the notification */
-	uint64_t address;   /* destination: the remote's address + offset */
+	unsigned n_gather; /* 0: no bytes, only the notification */
+	uint64_t address;  /* destination: the remote's address + offset */
 	uint8_t key[SPRI_KEY_BYTES];
-	bool notify;        /* an immediate goes with it */
+	bool notify; /* an immediate goes with it */
 	uint32_t immediate;
-	uint64_t cookie;    /* comes back in SENT */
+	uint64_t cookie; /* comes back in SENT */
 };
 
 enum spri_event_kind {
 	SPRI_EVENT_CONNECTED = 1, /* the peer agreed; private_data is its */
-	SPRI_EVENT_SENT,          /* the source of write `cookie` may be used again (not: has arrived) */
-	SPRI_EVENT_NOTIFY,        /* a write with `immediate` is in place */
-	SPRI_EVENT_CLOSED,        /* the peer closed; what it posted before was notified before */
-	SPRI_EVENT_LOST,          /* the connection failed, also during connect; `status` says how */
+	SPRI_EVENT_SENT,   /* the source of write `cookie` may be used again (not: has arrived) */
+	SPRI_EVENT_NOTIFY, /* a write with `immediate` is in place */
+	SPRI_EVENT_CLOSED, /* the peer closed; what it posted before was notified before */
+	SPRI_EVENT_LOST,   /* the connection failed, also during connect; `status` says how */
 };
 
 struct spri_event {
 	enum spri_event_kind kind;
 	struct spri_conn *conn;
-	uint64_t cookie;                          /* SENT */
-	uint32_t immediate;                       /* NOTIFY */
-	int status;                               /* LOST: negative */
+	uint64_t cookie;			  /* SENT */
+	uint32_t immediate;			  /* NOTIFY */
+	int status;				  /* LOST: negative */
 	uint8_t private_data[SPRI_PRIVATE_BYTES]; /* CONNECTED */
 };
 
 struct spri_port_options {
-	uint64_t timeout_ns;        /* deadline of connect, of each write, of goodbye (goodbye: at most 1 s) */
-	const char *interfaces;     /* tcp: as SPR_TCP_IF; NULL or "": all. Borrowed during listen() */
+	uint64_t
+		/* deadline of connect, of each write, of goodbye (goodbye: at most 1 s) */
+		timeout_ns;
+	const char *interfaces; /* tcp: as SPR_TCP_IF; NULL or "": all. Borrowed during listen() */
 	struct spri_fabric *fabric; /* loop: where the port lives. Outlives the port */
-	uint32_t place;             /* loop: which place of the fabric */
+	uint32_t place;		    /* loop: which place of the fabric */
 };
 
 struct spri_connect {
-	const void *address;        /* the peer's blob; borrowed during connect() */
+	const void *address; /* the peer's blob; borrowed during connect() */
 	size_t address_bytes;
-	uint64_t id;                /* the same at both ends, unique among connections between the two ports */
-	bool active;                /* exactly one end is: it reaches out, the other awaits it */
-	const uint8_t *private_data; /* SPRI_PRIVATE_BYTES, or NULL for zeros; borrowed during connect() */
-	const char *label;          /* the peer's name in texts ("rank 3"); copied, at most 31 bytes */
+	uint64_t id; /* the same at both ends, unique among connections between the two ports */
+	bool active; /* exactly one end is: it reaches out, the other awaits it */
+	const uint8_t *
+		private_data; /* SPRI_PRIVATE_BYTES, or NULL for zeros; borrowed during connect() */
+	const char *label;    /* the peer's name in texts ("rank 3"); copied, at most 31 bytes */
 };
 
 /* Counters of a port, since listen(). */
@@ -129,48 +136,73 @@ struct spri_port_stats {
 	uint64_t writes;     /* posted */
 };
 
-/* One row of the table. Slots marked "may be refused" can be answered with SPR_EUNSUPPORTED; none is NULL. */
+/*
+ * One row of the table. Slots marked "may be refused" can be answered with SPR_EUNSUPPORTED;
+ * none is NULL.
+ */
 struct spri_transport {
 	const char *name;
 	const char *about; /* one sentence for listings */
 
-	/* Can this machine use it? Returns 0, or negative with the reason (why is never empty then). */
+	/*
+	 * Can this machine use it? Returns 0, or negative with the reason (why is never empty
+	 * then).
+	 */
 	int (*probe)(struct spri_text *why);
 
 	/*
-	 * Opens the local end. Ownership: *out given (fini). Returns 0; SPR_EARGUMENT, SPR_EENVIRONMENT (interfaces), negative
-	 * errno; `text` says what was wrong.
+	 * Opens the local end. Ownership: *out given (fini). Returns 0; SPR_EARGUMENT,
+	 * SPR_EENVIRONMENT (interfaces), negative errno; `text` says what was wrong.
 	 */
-	int (*listen)(const struct spri_port_options *options, struct spri_port **out, struct spri_text *text);
+	int (*listen)(const struct spri_port_options *options, struct spri_port **out,
+		      struct spri_text *text);
 
-	/* Writes the blob that tells peers how to reach this port: at most SPRI_ADDRESS_BYTES; returns its length. */
+	/*
+	 * Writes the blob that tells peers how to reach this port: at most SPRI_ADDRESS_BYTES;
+	 * returns its length.
+	 */
 	size_t (*address)(struct spri_port *port, uint8_t *blob);
 
 	/* Registers memory (lent until unregister). Returns 0, negative errno. */
 	int (*register_)(struct spri_port *port, void *base, size_t bytes, unsigned access,
 			 struct spri_region **out);
-	/* Ends it; no write may be using it. Grants of it are void: later writes by peers are refused. Accepts NULL. */
+	/*
+	 * Ends it; no write may be using it. Grants of it are void: later writes by peers are
+	 * refused. Accepts NULL.
+	 */
 	void (*unregister)(struct spri_region *region);
 
-	/* Makes a connection object, not connected. Ownership: given (destroy). Returns 0, negative errno. */
+	/*
+	 * Makes a connection object, not connected. Ownership: given (destroy). Returns 0,
+	 * negative errno.
+	 */
 	int (*create)(struct spri_port *port, void *user, struct spri_conn **out);
-	/* Allows the peer of this connection to write to region. Any time before or after connect. Returns 0, negative errno. */
+	/*
+	 * Allows the peer of this connection to write to region. Any time before or after
+	 * connect. Returns 0, negative errno.
+	 */
 	int (*grant)(struct spri_conn *conn, struct spri_region *region, struct spri_remote *out);
 	/*
-	 * Starts connecting; CONNECTED or LOST follows within the timeout. Returns 0, SPR_EARGUMENT (a bad blob), negative errno.
-	 * The other end may call later or earlier, within the timeout.
+	 * Starts connecting; CONNECTED or LOST follows within the timeout. Returns 0,
+	 * SPR_EARGUMENT (a bad blob), negative errno. The other end may call later or earlier,
+	 * within the timeout.
 	 */
 	int (*connect)(struct spri_conn *conn, const struct spri_connect *args);
 	/*
-	 * Posts a write; `write` is borrowed, its source memory lent. Returns 0; SPRI_AGAIN: the queue is full, poll and repeat;
-	 * SPR_EARGUMENT; the status of LOST when the connection is lost, -ENOTCONN before CONNECTED and after close.
+	 * Posts a write; `write` is borrowed, its source memory lent. Returns 0; SPRI_AGAIN: the
+	 * queue is full, poll and repeat; SPR_EARGUMENT; the status of LOST when the connection
+	 * is lost, -ENOTCONN before CONNECTED and after close.
 	 */
 	int (*post)(struct spri_conn *conn, const struct spri_write *write);
-	/* Takes up to max events and makes progress. Returns their number, or negative when the port is broken. */
+	/*
+	 * Takes up to max events and makes progress. Returns their number, or negative when the
+	 * port is broken.
+	 */
 	int (*poll)(struct spri_port *port, struct spri_event *events, unsigned max);
 	/*
-	 * Sleeps until poll() may have something to do, wake() was called, or the deadline (of now()) passed. Spurious returns
-	 * are allowed. May run beside other calls. Returns 0 or negative when the port is broken.
+	 * Sleeps until poll() may have something to do, wake() was called, or the deadline (of
+	 * now()) passed. Spurious returns are allowed. May run beside other calls. Returns 0 or
+	 * negative when the port is broken.
 	 */
 	int (*wait)(struct spri_port *port, uint64_t deadline_ns);
 	/* Ends a wait() under way or the next one. Any thread. */
@@ -179,13 +211,22 @@ struct spri_transport {
 	uint64_t (*now)(struct spri_port *port);
 	void (*stats)(struct spri_port *port, struct spri_port_stats *out);
 
-	/* The connection's last text: why it was lost; "" when it was not. Borrowed until destroy. */
+	/*
+	 * The connection's last text: why it was lost; "" when it was not. Borrowed until
+	 * destroy.
+	 */
 	const char *(*describe)(struct spri_conn *conn);
-	/* Refuses new posts; what was posted is still sent, then the peer hears goodbye. poll() drives it. Idempotent. */
+	/*
+	 * Refuses new posts; what was posted is still sent, then the peer hears goodbye. poll()
+	 * drives it. Idempotent.
+	 */
 	void (*close)(struct spri_conn *conn);
 	/* True when a closed connection has nothing left to send (or is lost). */
 	bool (*closed)(struct spri_conn *conn);
-	/* Frees, whatever the state: unsent writes are dropped, the peer sees CLOSED after a finished close(), else LOST. Accepts NULL. */
+	/*
+	 * Frees, whatever the state: unsent writes are dropped, the peer sees CLOSED after a
+	 * finished close(), else LOST. Accepts NULL.
+	 */
 	void (*destroy)(struct spri_conn *conn);
 	/* Frees the port, whose connections and regions are gone. Accepts NULL. */
 	void (*fini)(struct spri_port *port);
@@ -203,47 +244,61 @@ const struct spri_transport *spri_transport_find(const char *name);
 struct spri_interface {
 	char name[16];
 	char address[64]; /* numeric */
-	int family;       /* AF_INET, AF_INET6 */
+	int family;	  /* AF_INET, AF_INET6 */
 	unsigned prefix;  /* length of the network's prefix */
 	bool up;
 	bool loopback;
-	bool used;        /* tcp would listen on it */
-	char reason[64];  /* why it is not used; "" when it is */
+	bool used;	 /* tcp would listen on it */
+	char reason[64]; /* why it is not used; "" when it is */
 };
 
 /*
- * Lists interface addresses and decides by a filter (NULL or "": all but loopback and link-local addresses, loopback when there is nothing else).
- * The filter: items separated by commas, each an interface name (as it is, `eth0`; the whole name) or a CIDR block (`10.0.0.0/24`, `fd00::/8`);
+ * Lists interface addresses and decides by a filter (NULL or "": all but loopback and link-local
+ * addresses, loopback when there is nothing else). The filter: items separated by commas, each an
+ * interface name (as it is, `eth0`; the whole name) or a CIDR block (`10.0.0.0/24`, `fd00::/8`);
  * a leading ^ takes all but these. Addresses come from the kernel, never from a name service.
- * Writes at most max rows. Returns the number of rows, SPR_EENVIRONMENT with a text (item that is malformed, or a filter that leaves nothing),
- * negative errno.
+ * Writes at most max rows. Returns the number of rows, SPR_EENVIRONMENT with a text (item that is
+ * malformed, or a filter that leaves nothing), negative errno.
  */
-int spri_interfaces(const char *filter, struct spri_interface *rows, unsigned max, struct spri_text *text);
+int spri_interfaces(const char *filter, struct spri_interface *rows, unsigned max,
+		    struct spri_text *text);
 
 /* ---- loop: the fabric that joins its ports (loop.c) ---- */
 
 struct spri_fabric_options {
 	uint32_t n_places;
-	uint64_t latency_ns;  /* α */
-	double bytes_per_s;   /* each way, per place; 0: infinite */
-	uint64_t jitter_ns;   /* up to this much more latency per message; order per connection is kept */
-	uint64_t seed;        /* of the jitter */
-	uint64_t detect_ns;   /* after a kill, until peers see LOST; 0: one latency */
+	uint64_t latency_ns; /* α */
+	double bytes_per_s;  /* each way, per place; 0: infinite */
+	uint64_t
+		/* up to this much more latency per message; order per connection is kept */
+		jitter_ns;
+	uint64_t seed;	    /* of the jitter */
+	uint64_t detect_ns; /* after a kill, until peers see LOST; 0: one latency */
 };
 
-int spri_fabric_create(const struct spri_fabric_options *options, struct spri_fabric **out) SPRI_MUST;
+int spri_fabric_create(const struct spri_fabric_options *options,
+		       struct spri_fabric **out) SPRI_MUST;
 void spri_fabric_destroy(struct spri_fabric *fabric);
 uint64_t spri_fabric_now(const struct spri_fabric *fabric);
-/* The place stops for ever: what it posted and has not left is lost, peers see LOST (-ECONNRESET). */
+/*
+ * The place stops for ever: what it posted and has not left is lost, peers see LOST
+ * (-ECONNRESET).
+ */
 void spri_fabric_kill(struct spri_fabric *fabric, uint32_t place);
 bool spri_fabric_killed(const struct spri_fabric *fabric, uint32_t place);
 /* Adds latency to everything from one place to another. */
 void spri_fabric_delay(struct spri_fabric *fabric, uint32_t from, uint32_t to, uint64_t extra_ns);
-/* Moves time to the next event and delivers it, if there is one not after until_ns; returns false (time = until_ns, when that is not SPRI_NEVER) otherwise. */
+/*
+ * Moves time to the next event and delivers it, if there is one not after until_ns; returns
+ * false (time = until_ns, when that is not SPRI_NEVER) otherwise.
+ */
 bool spri_fabric_advance(struct spri_fabric *fabric, uint64_t until_ns);
 /* True when poll() on the port of that place would report something, or it was woken. */
 bool spri_fabric_ready(const struct spri_fabric *fabric, uint32_t place);
-/* Who runs when a port waits: the scheduler of virtual ranks. NULL (at first): wait() advances time itself until the place is ready. */
+/*
+ * Who runs when a port waits: the scheduler of virtual ranks. NULL (at first): wait() advances
+ * time itself until the place is ready.
+ */
 typedef int (*spri_fabric_wait_fn)(void *arg, uint32_t place, uint64_t deadline_ns);
 void spri_fabric_on_wait(struct spri_fabric *fabric, spri_fabric_wait_fn fn, void *arg);
 

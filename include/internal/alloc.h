@@ -9,7 +9,10 @@
 
 #include <internal/compiler.h>
 
-/* Returns memory (given: spri_free) or NULL. spri_zalloc clears it. 0 bytes give a valid pointer. */
+/*
+ * Returns memory (given: spri_free) or NULL. spri_zalloc clears it. 0 bytes give a valid
+ * pointer.
+ */
 void *spri_alloc(size_t bytes) SPRI_MUST;
 void *spri_zalloc(size_t bytes) SPRI_MUST;
 /* n × bytes, cleared; NULL too when the product overflows. */
@@ -26,7 +29,10 @@ void spri_free(void *p);
 void *spri_alloc_pages(size_t bytes) SPRI_MUST;
 void spri_free_pages(void *p, size_t bytes);
 
-/* For tests, per thread: let n more allocations succeed, then fail the next one (once). n < 0: never. */
+/*
+ * For tests, per thread: let n more allocations succeed, then fail the next one (once). n < 0:
+ * never.
+ */
 void spri_heap_fail_after(long n);
 /* For tests: allocations that are not freed yet, over all threads. */
 long spri_heap_live(void);

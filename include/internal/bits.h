@@ -6,11 +6,20 @@
 
 #include <internal/compiler.h>
 
-static inline uint64_t spri_min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
-static inline uint64_t spri_max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static inline uint64_t spri_min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+static inline uint64_t spri_max_u64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
 
 /* Smallest multiple of `unit` (a power of two) that is not below x. */
-static inline uint64_t spri_align_up(uint64_t x, uint64_t unit) { return (x + unit - 1) & ~(unit - 1); }
+static inline uint64_t spri_align_up(uint64_t x, uint64_t unit)
+{
+	return (x + unit - 1) & ~(unit - 1);
+}
 
 /* floor(log2 x), x > 0. */
 static inline unsigned spri_floor_log2(uint64_t x)
@@ -52,10 +61,16 @@ static inline float spri_f32_from_bits(uint32_t bits)
 }
 
 /* The key of the total order: |v| by its bits. NaN > infinity > finite > 0. */
-static inline uint32_t spri_f32_key(float v) { return spri_f32_bits(v) & 0x7fffffffu; }
+static inline uint32_t spri_f32_key(float v)
+{
+	return spri_f32_bits(v) & 0x7fffffffu;
+}
 
 /* True for infinity and NaN. */
-static inline bool spri_f32_nonfinite(float v) { return spri_f32_key(v) >= 0x7f800000u; }
+static inline bool spri_f32_nonfinite(float v)
+{
+	return spri_f32_key(v) >= 0x7f800000u;
+}
 
 #define SPRI_NAN_BITS 0x7fc00000u /* the one NaN that leaves a kernel */
 

@@ -24,7 +24,10 @@ static inline void spri_put_u64(uint8_t *p, uint64_t v)
 	spri_put_u32(p + 4, (uint32_t)(v >> 32));
 }
 
-static inline uint16_t spri_get_u16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
+static inline uint16_t spri_get_u16(const uint8_t *p)
+{
+	return (uint16_t)(p[0] | p[1] << 8);
+}
 
 static inline uint32_t spri_get_u32(const uint8_t *p)
 {

@@ -8,7 +8,8 @@
 
 #define SPRI_NS_PER_S 1000000000ull
 #define SPRI_NS_PER_MS 1000000ull
-#define SPRI_NEVER UINT64_MAX /* a deadline that is not reached; only for "until something else happens" */
+#define SPRI_NEVER                                                                                 \
+	UINT64_MAX /* a deadline that is not reached; only for "until something else happens" */
 
 /* The monotonic clock of this machine. Virtual time is asked of the transport (now). */
 uint64_t spri_now_ns(void);

@@ -11,17 +11,22 @@
 #include <internal/error.h>
 
 /* identifier, name, default as text, meaning */
-#define SPRI_ENV_VARIABLES(X)                                                                               \
-	X(RANK, "SPR_RANK", "", "this process's rank, 0 to SPR_SIZE - 1")                                   \
-	X(SIZE, "SPR_SIZE", "", "number of ranks")                                                          \
-	X(ROOT, "SPR_ROOT", "", "where rank 0 listens and the others meet it: HOST:PORT or [IPV6]:PORT")    \
-	X(ROOT_FD, "SPR_ROOT_FD", "", "descriptor of a listening socket for SPR_ROOT that rank 0 inherits") \
-	X(TRANSPORT, "SPR_TRANSPORT", "tcp", "transport to use")                                            \
-	X(TCP_IF, "SPR_TCP_IF", "", "interfaces for tcp: names or CIDR blocks, comma separated; ^ excludes") \
-	X(TIMEOUT, "SPR_TIMEOUT", "30", "seconds until meeting, connecting or an operation gives up")       \
-	X(LANDING, "SPR_LANDING", "64M", "most landing memory of a communicator (K, M, G)")                 \
-	X(PROGRESS_THREAD, "SPR_PROGRESS_THREAD", "0", "1: a thread of the library makes progress")         \
-	X(ISA, "SPR_ISA", "", "most advanced instruction set to use: c, avx2, avx512")                      \
+#define SPRI_ENV_VARIABLES(X)                                                                      \
+	X(RANK, "SPR_RANK", "", "this process's rank, 0 to SPR_SIZE - 1")                          \
+	X(SIZE, "SPR_SIZE", "", "number of ranks")                                                 \
+	X(ROOT, "SPR_ROOT", "",                                                                    \
+	  "where rank 0 listens and the others meet it: HOST:PORT or [IPV6]:PORT")                 \
+	X(ROOT_FD, "SPR_ROOT_FD", "",                                                              \
+	  "descriptor of a listening socket for SPR_ROOT that rank 0 inherits")                    \
+	X(TRANSPORT, "SPR_TRANSPORT", "tcp", "transport to use")                                   \
+	X(TCP_IF, "SPR_TCP_IF", "",                                                                \
+	  "interfaces for tcp: names or CIDR blocks, comma separated; ^ excludes")                 \
+	X(TIMEOUT, "SPR_TIMEOUT", "30",                                                            \
+	  "seconds until meeting, connecting or an operation gives up")                            \
+	X(LANDING, "SPR_LANDING", "64M", "most landing memory of a communicator (K, M, G)")        \
+	X(PROGRESS_THREAD, "SPR_PROGRESS_THREAD", "0",                                             \
+	  "1: a thread of the library makes progress")                                             \
+	X(ISA, "SPR_ISA", "", "most advanced instruction set to use: c, avx2, avx512")             \
 	X(LOG, "SPR_LOG", "warn", "what the log hook gets: none, error, warn, info, debug")
 
 #define SPRI_ENV_ENUM(id, name, value, meaning) SPRI_ENV_##id,
@@ -43,14 +48,14 @@ const char *spri_env_get(enum spri_env variable);
  * Readers. Each returns 0 and writes *out (the fallback when the variable is not set), or
  * SPR_EENVIRONMENT with a text that names the variable, the value and what would be right.
  */
-int spri_env_u64(enum spri_env variable, uint64_t min, uint64_t max, uint64_t fallback, uint64_t *out,
-		 struct spri_text *text) SPRI_MUST;
+int spri_env_u64(enum spri_env variable, uint64_t min, uint64_t max, uint64_t fallback,
+		 uint64_t *out, struct spri_text *text) SPRI_MUST;
 /* A size: digits and an optional K, M or G (powers of 1024). */
-int spri_env_bytes(enum spri_env variable, uint64_t min, uint64_t max, uint64_t fallback, uint64_t *out,
-		   struct spri_text *text) SPRI_MUST;
+int spri_env_bytes(enum spri_env variable, uint64_t min, uint64_t max, uint64_t fallback,
+		   uint64_t *out, struct spri_text *text) SPRI_MUST;
 /* Decimal seconds (fractions allowed), as nanoseconds, 1 ms to 10^6 s. */
-int spri_env_seconds(enum spri_env variable, uint64_t fallback_ns, uint64_t *out_ns, struct spri_text *text)
-	SPRI_MUST;
+int spri_env_seconds(enum spri_env variable, uint64_t fallback_ns, uint64_t *out_ns,
+		     struct spri_text *text) SPRI_MUST;
 /* The position of the value in `words` (NULL-terminated). */
 int spri_env_word(enum spri_env variable, const char *const *words, int fallback, int *out,
 		  struct spri_text *text) SPRI_MUST;

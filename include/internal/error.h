@@ -20,7 +20,10 @@ enum {
 #define spri_trace(r) spri_trace_at((r), __func__, __LINE__)
 int spri_trace_at(int r, const char *function, int line);
 
-/* One line of text for people, always terminated, cut when too long. Zeroed memory is the empty text. */
+/*
+ * One line of text for people, always terminated, cut when too long. Zeroed memory is the empty
+ * text.
+ */
 struct spri_text {
 	char s[384];
 };

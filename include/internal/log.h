@@ -17,7 +17,10 @@ struct spri_log {
 	int level;     /* enum spr_log_level; lines above it are not formatted */
 };
 
-/* Makes `log` (borrowed until replaced; NULL: none) the hook of this thread. Returns the one before. */
+/*
+ * Makes `log` (borrowed until replaced; NULL: none) the hook of this thread. Returns the one
+ * before.
+ */
 const struct spri_log *spri_log_enter(const struct spri_log *log);
 
 /* One line, without a newline at its end. */

@@ -18,11 +18,11 @@ extern "C" {
 #endif
 
 struct spr_allreduce_args {
-	size_t size;                  /* sizeof(struct spr_allreduce_args) */
-	const char *algo;             /* "dense_ring" (NULL means it) */
-	const void *in;               /* count elements; lent until the request is done */
-	void *out;                    /* count elements, may equal in; lent until done; undefined after a failure */
-	uint64_t count;               /* elements, 0 allowed */
+	size_t size;	  /* sizeof(struct spr_allreduce_args) */
+	const char *algo; /* "dense_ring" (NULL means it) */
+	const void *in;	  /* count elements; lent until the request is done */
+	void *out; /* count elements, may equal in; lent until done; undefined after a failure */
+	uint64_t count; /* elements, 0 allowed */
 	enum spr_dtype dtype;
 	enum spr_nonfinite nonfinite;
 };
@@ -32,31 +32,35 @@ struct spr_allreduce_args {
  * count, dtype and policy.
  * Steps 2(P−1), bytes per rank 2(P−1)/P · count · 4 (dense_ring).
  * Ownership: *out_request is given: spr_request_destroy. Blocks: no.
- * Returns: 0 (the outcome comes with the request, argument errors that other ranks must hear of included);
- * SPR_EARGUMENT when nothing could be started (NULL pointers, unknown algorithm), negative errno.
+ * Returns: 0 (the outcome comes with the request, argument errors that other ranks must hear of
+ * included); SPR_EARGUMENT when nothing could be started (NULL pointers, unknown algorithm),
+ * negative errno.
  */
 SPR_API int spr_allreduce(struct spr_comm *comm, const struct spr_allreduce_args *args,
-		  struct spr_request **out_request);
+			  struct spr_request **out_request);
 
 struct spr_allreduce_sparse_args {
-	size_t size;                  /* sizeof(struct spr_allreduce_sparse_args) */
-	const char *algo;             /* "topk_allgather", "gtopk" (NULL means it), "gtopk_tree" */
-	struct spr_sparse in;         /* this rank's entries, at most k; arrays lent until done */
-	uint64_t k;                   /* gtopk, gtopk_tree: entries to keep; topk_allgather: most entries of one rank */
-	uint64_t length;              /* all indices are below it */
+	size_t size;	      /* sizeof(struct spr_allreduce_sparse_args) */
+	const char *algo;     /* "topk_allgather", "gtopk" (NULL means it), "gtopk_tree" */
+	struct spr_sparse in; /* this rank's entries, at most k; arrays lent until done */
+	uint64_t
+		/* gtopk, gtopk_tree: entries to keep; topk_allgather: most entries of one rank */
+		k;
+	uint64_t length; /* all indices are below it */
 	enum spr_nonfinite nonfinite;
 };
 
 /*
  * Starts the sum of sparse vectors over all ranks; collective. gtopk and gtopk_tree keep the k
- * largest of every merged pair (exactly k, or all non-zeros when fewer); topk_allgather keeps all.
- * The result is read with spr_allreduce_sparse_result once the request is done.
- * Steps and bytes per rank (entry = 8 bytes): gtopk log2 P · k entries, two more rounds when P is no
- * power of two; gtopk_tree 2⌈log2 P⌉ rounds; topk_allgather ⌈log2 P⌉ rounds, (P−1)·k entries.
+ * largest of every merged pair (exactly k, or all non-zeros when fewer); topk_allgather keeps
+ * all. The result is read with spr_allreduce_sparse_result once the request is done. Steps and
+ * bytes per rank (entry = 8 bytes): gtopk log2 P · k entries, two more rounds when P is no power
+ * of two; gtopk_tree 2⌈log2 P⌉ rounds; topk_allgather ⌈log2 P⌉ rounds, (P−1)·k entries.
  * Ownership, Blocks, Returns: as spr_allreduce.
  */
-SPR_API int spr_allreduce_sparse(struct spr_comm *comm, const struct spr_allreduce_sparse_args *args,
-			 struct spr_request **out_request);
+SPR_API int spr_allreduce_sparse(struct spr_comm *comm,
+				 const struct spr_allreduce_sparse_args *args,
+				 struct spr_request **out_request);
 
 /*
  * The result of a finished sparse all-reduce: `sum` is the undivided sum, the same on every rank;
@@ -65,25 +69,27 @@ SPR_API int spr_allreduce_sparse(struct spr_comm *comm, const struct spr_allredu
  * Returns: 0; SPR_EBUSY while in flight; the outcome when it failed.
  */
 SPR_API int spr_allreduce_sparse_result(const struct spr_request *request, struct spr_sparse *sum,
-				struct spr_sparse *adopted);
+					struct spr_sparse *adopted);
 
 /* An algorithm, as spr_info and the benchmarks list it. */
 struct spr_algo_info {
 	const char *name;
 	const char *about; /* one sentence */
-	int sparse;        /* 0: spr_allreduce; 1: spr_allreduce_sparse */
+	int sparse;	   /* 0: spr_allreduce; 1: spr_allreduce_sparse */
 };
 
 /* The i-th algorithm. Returns: 0; SPR_EARGUMENT past the last. */
 SPR_API int spr_algo_info(unsigned i, struct spr_algo_info *info);
 
 /*
- * The cost formula of an algorithm for P ranks: message rounds on the longest path (each costs α) and
- * bytes that the busiest rank sends or receives one after the other (each costs β): time = rounds·α + bytes·β.
- * `count` elements (dense) and `k` entries (sparse). Source: algorithms of Shi et al. 2019 (ICDCS), Thakur et al. 2005.
+ * The cost formula of an algorithm for P ranks: message rounds on the longest path (each costs α)
+ * and bytes that the busiest rank sends or receives one after the other (each costs β): time =
+ * rounds·α + bytes·β. `count` elements (dense) and `k` entries (sparse). Source: algorithms of
+ * Shi et al. 2019 (ICDCS), Thakur et al. 2005.
  * Returns: 0; SPR_EARGUMENT for an unknown algorithm.
  */
-SPR_API int spr_algo_cost(const char *algo, int n_ranks, uint64_t count, uint64_t k, double *rounds, double *bytes);
+SPR_API int spr_algo_cost(const char *algo, int n_ranks, uint64_t count, uint64_t k, double *rounds,
+			  double *bytes);
 
 #ifdef __cplusplus
 }

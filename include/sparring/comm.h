@@ -21,23 +21,26 @@ extern "C" {
 typedef int (*spr_allgather_fn)(void *arg, const void *mine, void *all, size_t bytes);
 
 struct spr_comm_options {
-	size_t size;                /* sizeof(struct spr_comm_options) */
-	int rank;                   /* with allgather: this rank, 0 … n_ranks − 1 */
-	int n_ranks;                /* with allgather: how many there are */
-	spr_allgather_fn allgather; /* NULL: meet by SPR_RANK, SPR_SIZE, SPR_ROOT (host:port of rank 0) */
-	void *allgather_arg;        /* handed to allgather */
+	size_t size; /* sizeof(struct spr_comm_options) */
+	int rank;    /* with allgather: this rank, 0 … n_ranks − 1 */
+	int n_ranks; /* with allgather: how many there are */
+	spr_allgather_fn
+		allgather;   /* NULL: meet by SPR_RANK, SPR_SIZE, SPR_ROOT (host:port of rank 0) */
+	void *allgather_arg; /* handed to allgather */
 };
 
 /*
- * Makes a communicator; collective. `options` may be NULL: the environment, or the simulation of the
- * context, says who takes part; with neither, it is a communicator of one rank. Connects to every partner that an algorithm needs and tells it
- * where this rank's landing memory is.
- * Ownership: *out is given: spr_comm_destroy. Blocks: until all ranks are here, at most the timeout.
- * Returns: 0; SPR_EARGUMENT, SPR_EENVIRONMENT, SPR_EBOOTSTRAP, SPR_EVERSION, SPR_EMISMATCH, SPR_ETIMEOUT,
- * SPR_ELOST, negative errno. On failure every rank fails; spr_context_error has the text.
+ * Makes a communicator; collective. `options` may be NULL: the environment, or the simulation of
+ * the context, says who takes part; with neither, it is a communicator of one rank. Connects to
+ * every partner that an algorithm needs and tells it where this rank's landing memory is.
+ * Ownership: *out is given: spr_comm_destroy. Blocks: until all ranks are here, at most the
+ * timeout.
+ * Returns: 0; SPR_EARGUMENT, SPR_EENVIRONMENT, SPR_EBOOTSTRAP, SPR_EVERSION, SPR_EMISMATCH,
+ * SPR_ETIMEOUT, SPR_ELOST, negative errno. On failure every rank fails; spr_context_error has the
+ * text.
  */
 SPR_API int spr_comm_create(struct spr_context *context, const struct spr_comm_options *options,
-		    struct spr_comm **out);
+			    struct spr_comm **out);
 
 /*
  * Ends a communicator; its requests must have been destroyed. Not collective. Accepts NULL.
@@ -55,8 +58,8 @@ SPR_API const char *spr_comm_error(const struct spr_comm *comm);
 SPR_API int spr_comm_lost_rank(const struct spr_comm *comm);
 
 /*
- * Every rank's `bytes` bytes at `mine` to every rank, in rank order at `all` (size × bytes); collective.
- * For small control data (at most 64 KiB per rank); it orders like a barrier.
+ * Every rank's `bytes` bytes at `mine` to every rank, in rank order at `all` (size × bytes);
+ * collective. For small control data (at most 64 KiB per rank); it orders like a barrier.
  * Blocks: until done, at most the timeout. Returns: as spr_request_wait.
  */
 SPR_API int spr_comm_allgather(struct spr_comm *comm, const void *mine, void *all, size_t bytes);

@@ -32,23 +32,28 @@ typedef void (*spr_log_fn)(void *arg, enum spr_log_level level, const char *text
  * of the environment variable named behind it, else the default.
  */
 struct spr_context_options {
-	size_t size;                  /* sizeof(struct spr_context_options) */
-	const char *transport;        /* "tcp", "loop"; SPR_TRANSPORT; "tcp" ("loop" when sim is set) */
-	uint64_t timeout_ns;          /* deadline of meeting, connecting, each operation; SPR_TIMEOUT (seconds); 30 s */
-	uint64_t landing_bytes;       /* cap on landing memory of a communicator; SPR_LANDING (bytes, K, M, G); 64 MiB */
-	int progress_thread;          /* 1: a thread of sparring's own makes progress; SPR_PROGRESS_THREAD; 0 */
-	spr_log_fn log;               /* NULL: no log */
-	void *log_arg;                /* handed to log */
+	size_t size;	       /* sizeof(struct spr_context_options) */
+	const char *transport; /* "tcp", "loop"; SPR_TRANSPORT; "tcp" ("loop" when sim is set) */
+	uint64_t
+		/* deadline of meeting, connecting, each operation; SPR_TIMEOUT (seconds); 30 s */
+		timeout_ns;
+	uint64_t
+		/* cap on landing memory of a communicator; SPR_LANDING (bytes, K, M, G); 64 MiB */
+		landing_bytes;
+	/* 1: a thread of sparring's own makes progress; SPR_PROGRESS_THREAD; 0 */
+	int progress_thread;
+	spr_log_fn log;		      /* NULL: no log */
+	void *log_arg;		      /* handed to log */
 	enum spr_log_level log_level; /* SPR_LOG; SPR_LOG_WARN */
-	struct spr_sim *sim;          /* NULL, or the simulation (sim.h) that this context lives in */
-	int sim_rank;                 /* its place there */
+	struct spr_sim *sim; /* NULL, or the simulation (sim.h) that this context lives in */
+	int sim_rank;	     /* its place there */
 };
 
 /*
  * Opens a context. `options` (borrowed) may be NULL.
  * Ownership: *out is given: spr_context_close. Blocks: no.
- * Returns: 0; SPR_EARGUMENT, SPR_EENVIRONMENT (a variable's value; the log names it), SPR_EUNSUPPORTED
- * (no such transport here), negative errno.
+ * Returns: 0; SPR_EARGUMENT, SPR_EENVIRONMENT (a variable's value; the log names it),
+ * SPR_EUNSUPPORTED (no such transport here), negative errno.
  */
 SPR_API int spr_context_open(const struct spr_context_options *options, struct spr_context **out);
 
@@ -58,14 +63,21 @@ SPR_API int spr_context_open(const struct spr_context_options *options, struct s
  */
 SPR_API void spr_context_close(struct spr_context *context);
 
-/* The text of the last failure in this context, "" when there is none. Borrowed until the next call. */
+/*
+ * The text of the last failure in this context, "" when there is none. Borrowed until the next
+ * call.
+ */
 SPR_API const char *spr_context_error(const struct spr_context *context);
 
-/* The context's clock in nanoseconds: monotonic real time, or the virtual time of its simulation. */
+/*
+ * The context's clock in nanoseconds: monotonic real time, or the virtual time of its
+ * simulation.
+ */
 SPR_API uint64_t spr_context_now_ns(const struct spr_context *context);
 
 /*
- * Makes whatever progress is possible without waiting; with a progress thread there is nothing to do.
+ * Makes whatever progress is possible without waiting; with a progress thread there is nothing to
+ * do.
  * Returns: 0, or a negative number when the context is broken.
  */
 SPR_API int spr_context_progress(struct spr_context *context);

@@ -20,30 +20,33 @@ enum spr_scope {
 	SPR_SCOPE_OPERATION = 0,    /* this operation; every other object works on */
 	SPR_SCOPE_CONNECTION = 1,   /* a connection to one peer */
 	SPR_SCOPE_COMMUNICATOR = 2, /* the communicator: destroy it, make a new one */
-	SPR_SCOPE_CONTEXT = 3       /* the context: close it, open a new one */
+	SPR_SCOPE_CONTEXT = 3	    /* the context: close it, open a new one */
 };
 
 /* name, number, text, scope */
-#define SPR_ERRORS(X)                                                                               \
-	X(SPR_EARGUMENT, -5000, "an argument is out of its documented range", OPERATION)            \
-	X(SPR_EMISMATCH, -5001, "the ranks called with different arguments", OPERATION)             \
-	X(SPR_ENONFINITE, -5002, "a value is NaN or infinite", OPERATION)                           \
-	X(SPR_EUNSUPPORTED, -5003, "not supported by this build, machine or transport", OPERATION)  \
-	X(SPR_EFORMAT, -5004, "a file is not what it should be", OPERATION)                         \
-	X(SPR_EBUSY, -5005, "the object is in use by an operation in flight", OPERATION)            \
-	X(SPR_EACCESS, -5100, "the peer refused a write: key, bounds or permission", CONNECTION)    \
-	X(SPR_EPROTOCOL, -5101, "the peer sent what the protocol does not allow", CONNECTION)       \
-	X(SPR_EVERSION, -5102, "the peer speaks another version of the protocol", CONNECTION)       \
-	X(SPR_ELOST, -5200, "a rank of the communicator is lost", COMMUNICATOR)                     \
-	X(SPR_ETIMEOUT, -5201, "the deadline passed", COMMUNICATOR)                                 \
-	X(SPR_EBOOTSTRAP, -5202, "the ranks could not meet", COMMUNICATOR)                          \
+#define SPR_ERRORS(X)                                                                              \
+	X(SPR_EARGUMENT, -5000, "an argument is out of its documented range", OPERATION)           \
+	X(SPR_EMISMATCH, -5001, "the ranks called with different arguments", OPERATION)            \
+	X(SPR_ENONFINITE, -5002, "a value is NaN or infinite", OPERATION)                          \
+	X(SPR_EUNSUPPORTED, -5003, "not supported by this build, machine or transport", OPERATION) \
+	X(SPR_EFORMAT, -5004, "a file is not what it should be", OPERATION)                        \
+	X(SPR_EBUSY, -5005, "the object is in use by an operation in flight", OPERATION)           \
+	X(SPR_EACCESS, -5100, "the peer refused a write: key, bounds or permission", CONNECTION)   \
+	X(SPR_EPROTOCOL, -5101, "the peer sent what the protocol does not allow", CONNECTION)      \
+	X(SPR_EVERSION, -5102, "the peer speaks another version of the protocol", CONNECTION)      \
+	X(SPR_ELOST, -5200, "a rank of the communicator is lost", COMMUNICATOR)                    \
+	X(SPR_ETIMEOUT, -5201, "the deadline passed", COMMUNICATOR)                                \
+	X(SPR_EBOOTSTRAP, -5202, "the ranks could not meet", COMMUNICATOR)                         \
 	X(SPR_EENVIRONMENT, -5300, "an environment variable has a value it cannot have", CONTEXT)
 
 #define SPR_ENUM_ROW(name, number, text, scope) name = number,
 enum spr_error { SPR_OK = 0, SPR_ERRORS(SPR_ENUM_ROW) };
 #undef SPR_ENUM_ROW
 
-/* The text of an error number, errno values included. Never NULL; static or thread-local storage. */
+/*
+ * The text of an error number, errno values included. Never NULL; static or thread-local
+ * storage.
+ */
 SPR_API const char *spr_strerror(int error);
 
 /* The symbol of an error number ("SPR_ELOST", "ENOMEM"), or "unknown". Static storage. */

@@ -11,8 +11,9 @@
  *     residual += what was trimmed and fell to this rank
  *     update = sum / P
  *
- * and it is all or nothing: when it fails, on any rank, every residual is as it was. Source: Shi et al. 2019,
- * with the adoption of trimmed partial sums that makes Σ residual + sum = Σ (residual + gradient) exact up to rounding.
+ * and it is all or nothing: when it fails, on any rank, every residual is as it was. Source: Shi
+ * et al. 2019, with the adoption of trimmed partial sums that makes Σ residual + sum = Σ
+ * (residual + gradient) exact up to rounding.
  */
 #ifndef SPARRING_EXCHANGE_H
 #define SPARRING_EXCHANGE_H
@@ -30,10 +31,10 @@ struct spr_density_point {
 };
 
 struct spr_exchange_options {
-	size_t size;                              /* sizeof(struct spr_exchange_options) */
-	uint64_t count;                           /* parameters, ≥ 1 */
-	const char *algo;                         /* NULL: "gtopk"; "dense_ring" keeps no residual */
-	double density;                           /* of every step, when schedule is NULL; 0: 0.001 */
+	size_t size;	  /* sizeof(struct spr_exchange_options) */
+	uint64_t count;	  /* parameters, ≥ 1 */
+	const char *algo; /* NULL: "gtopk"; "dense_ring" keeps no residual */
+	double density;	  /* of every step, when schedule is NULL; 0: 0.001 */
 	const struct spr_density_point *schedule; /* ascending by step, first at step 0; copied */
 	size_t n_schedule;
 	enum spr_nonfinite nonfinite;
@@ -41,30 +42,32 @@ struct spr_exchange_options {
 
 /*
  * Makes an exchange; collective only in that every rank must pass the same options.
- * Ownership: *out is given: spr_exchange_destroy, before its communicator's. Memory: 8 bytes per parameter, and lists of
- * k entries. Blocks: no. Returns: 0; SPR_EARGUMENT, negative errno.
+ * Ownership: *out is given: spr_exchange_destroy, before its communicator's. Memory: 8 bytes per
+ * parameter, and lists of k entries. Blocks: no. Returns: 0; SPR_EARGUMENT, negative errno.
  */
 SPR_API int spr_exchange_create(struct spr_comm *comm, const struct spr_exchange_options *options,
-			struct spr_exchange **out);
+				struct spr_exchange **out);
 
 /* Accepts NULL. No step may be in flight. */
 SPR_API void spr_exchange_destroy(struct spr_exchange *exchange);
 
 /*
  * Starts one step; collective. Selection runs before it returns; the messages then need progress.
- * gradient: count values, borrowed. update: count values, lent until the request is done, or NULL when only
- * spr_exchange_result is wanted; receives the averaged update (zeros included), untouched when the step fails.
- * (For dense_ring gradient too is lent, and update must not be NULL.)
+ * gradient: count values, borrowed. update: count values, lent until the request is done, or NULL
+ * when only spr_exchange_result is wanted; receives the averaged update (zeros included),
+ * untouched when the step fails. (For dense_ring gradient too is lent, and update must not be
+ * NULL.)
  * Ownership: *out_request is given; it must be waited for before the next step starts. Blocks: no.
- * Returns: 0 (outcomes come with the request); SPR_EARGUMENT, SPR_EBUSY (a step is in flight), negative errno.
+ * Returns: 0 (outcomes come with the request); SPR_EARGUMENT, SPR_EBUSY (a step is in flight),
+ * negative errno.
  */
 SPR_API int spr_exchange_start(struct spr_exchange *exchange, const float *gradient, float *update,
-		       struct spr_request **out_request);
+			       struct spr_request **out_request);
 
 /*
- * The undivided sum of the last finished step as a sparse vector, the same on every rank; borrowed until
- * the next start. Returns: 0; SPR_EUNSUPPORTED for dense_ring; SPR_EBUSY while a step is in flight;
- * SPR_EARGUMENT before the first step and after one that failed.
+ * The undivided sum of the last finished step as a sparse vector, the same on every rank;
+ * borrowed until the next start. Returns: 0; SPR_EUNSUPPORTED for dense_ring; SPR_EBUSY while a
+ * step is in flight; SPR_EARGUMENT before the first step and after one that failed.
  */
 SPR_API int spr_exchange_result(const struct spr_exchange *exchange, struct spr_sparse *sum);
 
@@ -76,37 +79,42 @@ SPR_API int spr_exchange_reset(struct spr_exchange *exchange);
 
 /* Of the last finished step; times in nanoseconds. */
 struct spr_exchange_stats {
-	uint64_t step;           /* steps committed so far */
-	double density;          /* asked for in the last step */
-	uint64_t k;              /* entries asked for */
-	uint64_t selected;       /* entries this rank sent into the all-reduce */
-	uint64_t received;       /* entries of the result */
-	uint64_t adopted;        /* trimmed entries that this rank took back */
-	uint64_t select_ns;      /* accumulate and select */
-	uint64_t comm_ns;        /* from the end of selection to the end of the last round */
-	uint64_t merge_ns;       /* of comm_ns, in merging and trimming */
-	uint64_t commit_ns;      /* residual swap, adoption, scatter of the update */
-	uint64_t wire_bytes;     /* sent by this rank, all of them */
-	uint64_t value_bytes;    /* of these, values alone */
-	uint64_t repairs;        /* steps so far whose carried threshold missed and needed another pass */
-	uint64_t dropped;        /* non-finite values counted as zero in the last step (SPR_NONFINITE_DROP) */
-	double residual_norm;    /* Euclidean norm of the residual after the last step; computed by spr_exchange_stats */
+	uint64_t step;	      /* steps committed so far */
+	double density;	      /* asked for in the last step */
+	uint64_t k;	      /* entries asked for */
+	uint64_t selected;    /* entries this rank sent into the all-reduce */
+	uint64_t received;    /* entries of the result */
+	uint64_t adopted;     /* trimmed entries that this rank took back */
+	uint64_t select_ns;   /* accumulate and select */
+	uint64_t comm_ns;     /* from the end of selection to the end of the last round */
+	uint64_t merge_ns;    /* of comm_ns, in merging and trimming */
+	uint64_t commit_ns;   /* residual swap, adoption, scatter of the update */
+	uint64_t wire_bytes;  /* sent by this rank, all of them */
+	uint64_t value_bytes; /* of these, values alone */
+	uint64_t repairs; /* steps so far whose carried threshold missed and needed another pass */
+	uint64_t
+		/* non-finite values counted as zero in the last step (SPR_NONFINITE_DROP) */
+		dropped;
+	/* Euclidean norm of the residual after the last step; computed by spr_exchange_stats */
+	double residual_norm;
 };
 
 /* Reads the residual once, for its norm. Returns: 0; SPR_EBUSY while a step is in flight. */
 SPR_API int spr_exchange_stats(struct spr_exchange *exchange, struct spr_exchange_stats *stats);
 
 /*
- * Writes the state of this rank to a file (format: docs/wire.md, "Saved exchange"): beside it first, then
- * renamed over it, so that the file is whole or as before. Returns: 0; SPR_EBUSY, negative errno.
+ * Writes the state of this rank to a file (format: docs/wire.md, "Saved exchange"): beside it
+ * first, then renamed over it, so that the file is whole or as before. Returns: 0; SPR_EBUSY,
+ * negative errno.
  */
 SPR_API int spr_exchange_save(const struct spr_exchange *exchange, const char *path);
 
 /*
- * Restores what spr_exchange_save wrote, into an exchange made with the same options and rank. Steps then
- * go on bit for bit. Nothing changes on failure.
- * Returns: 0; SPR_EFORMAT (not such a file, cut, damaged, another version), SPR_EMISMATCH (another count, algorithm, rank
- * or number of ranks), SPR_EBUSY, negative errno; spr_context_error names what was found and what was expected.
+ * Restores what spr_exchange_save wrote, into an exchange made with the same options and rank.
+ * Steps then go on bit for bit. Nothing changes on failure.
+ * Returns: 0; SPR_EFORMAT (not such a file, cut, damaged, another version), SPR_EMISMATCH
+ * (another count, algorithm, rank or number of ranks), SPR_EBUSY, negative errno;
+ * spr_context_error names what was found and what was expected.
  */
 SPR_API int spr_exchange_restore(struct spr_exchange *exchange, const char *path);
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* What this build and machine have, what sparring would use, and why not the rest. Behind the tool spr_info. */
+/*
+ * What this build and machine have, what sparring would use, and why not the rest. Behind the
+ * tool spr_info.
+ */
 #ifndef SPARRING_INFO_H
 #define SPARRING_INFO_H
 
@@ -11,13 +14,13 @@ extern "C" {
 #endif
 
 enum spr_info_kind {
-	SPR_INFO_VERSION = 0,    /* library, compiler, features */
-	SPR_INFO_CPU = 1,        /* instruction sets found, allowed */
-	SPR_INFO_KERNELS = 2,    /* each kernel: the variant in use */
+	SPR_INFO_VERSION = 0,	 /* library, compiler, features */
+	SPR_INFO_CPU = 1,	 /* instruction sets found, allowed */
+	SPR_INFO_KERNELS = 2,	 /* each kernel: the variant in use */
 	SPR_INFO_TRANSPORTS = 3, /* each transport: usable or why not */
 	SPR_INFO_INTERFACES = 4, /* network interfaces and addresses: which would be used */
 	SPR_INFO_ALGORITHMS = 5, /* each algorithm */
-	SPR_INFO_VARIABLES = 6   /* each SPR_* variable; and unknown ones that are set */
+	SPR_INFO_VARIABLES = 6	 /* each SPR_* variable; and unknown ones that are set */
 };
 
 /* One line of information; strings are borrowed during the call. */
@@ -26,7 +29,7 @@ struct spr_info_row {
 	const char *value;  /* "" when there is none */
 	const char *source; /* variables: "environment", "default", "unknown"; others: "" */
 	const char *detail; /* meaning, reason, or nearest known name */
-	int chosen;         /* 1: this one would be used */
+	int chosen;	    /* 1: this one would be used */
 };
 
 typedef void (*spr_info_fn)(void *arg, const struct spr_info_row *row);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* Requests: operations in flight. Each is given by the call that started it and ended by spr_request_destroy. */
+/*
+ * Requests: operations in flight. Each is given by the call that started it and ended by
+ * spr_request_destroy.
+ */
 #ifndef SPARRING_REQUEST_H
 #define SPARRING_REQUEST_H
 
@@ -12,7 +15,9 @@ extern "C" {
 
 /* What an operation cost on this rank. Times in nanoseconds of the context's clock. */
 struct spr_request_stats {
-	uint64_t wire_bytes;  /* sent by this rank: headers, indices, values, credits, the transport's framing */
+	uint64_t
+		/* sent by this rank: headers, indices, values, credits, the transport's framing */
+		wire_bytes;
 	uint64_t value_bytes; /* of these, values alone */
 	uint64_t rounds;      /* rounds of messages that this rank took part in */
 	uint64_t wall_ns;     /* from start to completion */
@@ -25,8 +30,9 @@ SPR_API int spr_request_test(struct spr_request *request);
 /*
  * Waits until the operation is done, making progress. It has a deadline of its own (the context's
  * timeout from its start on), so this returns.
- * Returns: the outcome: 0; SPR_ENONFINITE, SPR_EMISMATCH (the operation failed on every rank, nothing changed);
- * SPR_ELOST, SPR_ETIMEOUT, SPR_EPROTOCOL, SPR_EACCESS (the communicator is broken).
+ * Returns: the outcome: 0; SPR_ENONFINITE, SPR_EMISMATCH (the operation failed on every rank,
+ * nothing changed); SPR_ELOST, SPR_ETIMEOUT, SPR_EPROTOCOL, SPR_EACCESS (the communicator is
+ * broken).
  */
 SPR_API int spr_request_wait(struct spr_request *request);
 

@@ -18,11 +18,11 @@ extern "C" {
 #define SPR_VERSION_MINOR 1
 #define SPR_VERSION_PATCH 0
 
-struct spr_context; /* context.h */
-struct spr_comm;    /* comm.h */
-struct spr_request; /* request.h */
+struct spr_context;  /* context.h */
+struct spr_comm;     /* comm.h */
+struct spr_request;  /* request.h */
 struct spr_exchange; /* exchange.h */
-struct spr_sim;     /* sim.h */
+struct spr_sim;	     /* sim.h */
 
 /* Largest number of ranks in a communicator. */
 #define SPR_MAX_RANKS 65536
@@ -38,7 +38,7 @@ enum spr_dtype {
 enum spr_nonfinite {
 	SPR_NONFINITE_ERROR = 0,     /* fail on every rank with SPR_ENONFINITE; no state changes */
 	SPR_NONFINITE_PROPAGATE = 1, /* carry on; they sort first, every NaN becomes 0x7fc00000 */
-	SPR_NONFINITE_DROP = 2       /* a non-finite value counts as zero, wherever it appears */
+	SPR_NONFINITE_DROP = 2	     /* a non-finite value counts as zero, wherever it appears */
 };
 
 /*
@@ -46,7 +46,7 @@ enum spr_nonfinite {
  * values. Indices are 64 bits wide and below SPR_MAX_COUNT; on the wire they take 4 bytes each.
  */
 struct spr_sparse {
-	uint64_t count;        /* pairs in use */
+	uint64_t count;	       /* pairs in use */
 	const uint64_t *index; /* count indices */
 	const float *value;    /* count values */
 };

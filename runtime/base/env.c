@@ -35,15 +35,16 @@ static bool digits(const char *s, uint64_t *out, const char **end)
 	const char *p = s;
 
 	for (; *p >= '0' && *p <= '9'; p++)
-		if (__builtin_mul_overflow(v, 10u, &v) || __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
+		if (__builtin_mul_overflow(v, 10u, &v) ||
+		    __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
 			return false;
 	*out = v;
 	*end = p;
 	return p != s;
 }
 
-int spri_env_u64(enum spri_env variable, uint64_t min, uint64_t max, uint64_t fallback, uint64_t *out,
-		 struct spri_text *text)
+int spri_env_u64(enum spri_env variable, uint64_t min, uint64_t max, uint64_t fallback,
+		 uint64_t *out, struct spri_text *text)
 {
 	const char *s = spri_env_get(variable), *end;
 	uint64_t v;
@@ -53,16 +54,17 @@ int spri_env_u64(enum spri_env variable, uint64_t min, uint64_t max, uint64_t fa
 		return 0;
 	}
 	if (!digits(s, &v, &end) || *end || v < min || v > max) {
-		spri_text_set(text, "%s is '%s', must be a whole number from %llu to %llu", spri_env_info(variable)->name,
-			      s, (unsigned long long)min, (unsigned long long)max);
+		spri_text_set(text, "%s is '%s', must be a whole number from %llu to %llu",
+			      spri_env_info(variable)->name, s, (unsigned long long)min,
+			      (unsigned long long)max);
 		return SPR_EENVIRONMENT;
 	}
 	*out = v;
 	return 0;
 }
 
-int spri_env_bytes(enum spri_env variable, uint64_t min, uint64_t max, uint64_t fallback, uint64_t *out,
-		   struct spri_text *text)
+int spri_env_bytes(enum spri_env variable, uint64_t min, uint64_t max, uint64_t fallback,
+		   uint64_t *out, struct spri_text *text)
 {
 	static const char units[] = "KMG";
 	const char *s = spri_env_get(variable), *end, *unit;
@@ -83,12 +85,14 @@ int spri_env_bytes(enum spri_env variable, uint64_t min, uint64_t max, uint64_t 
 			return 0;
 		}
 	}
-	spri_text_set(text, "%s is '%s', must be a size from %llu to %llu bytes (K, M or G may follow)",
-		      spri_env_info(variable)->name, s, (unsigned long long)min, (unsigned long long)max);
+	spri_text_set(
+		text, "%s is '%s', must be a size from %llu to %llu bytes (K, M or G may follow)",
+		spri_env_info(variable)->name, s, (unsigned long long)min, (unsigned long long)max);
 	return SPR_EENVIRONMENT;
 }
 
-int spri_env_seconds(enum spri_env variable, uint64_t fallback_ns, uint64_t *out_ns, struct spri_text *text)
+int spri_env_seconds(enum spri_env variable, uint64_t fallback_ns, uint64_t *out_ns,
+		     struct spri_text *text)
 {
 	const char *s = spri_env_get(variable);
 	char *end;
@@ -100,14 +104,16 @@ int spri_env_seconds(enum spri_env variable, uint64_t fallback_ns, uint64_t *out
 	}
 	v = *s >= '0' && *s <= '9' ? strtod(s, &end) : -1;
 	if (!(v >= 1e-3 && v <= 1e6) || *end) {
-		spri_text_set(text, "%s is '%s', must be seconds from 0.001 to 1000000", spri_env_info(variable)->name, s);
+		spri_text_set(text, "%s is '%s', must be seconds from 0.001 to 1000000",
+			      spri_env_info(variable)->name, s);
 		return SPR_EENVIRONMENT;
 	}
 	*out_ns = (uint64_t)(v * 1e9);
 	return 0;
 }
 
-int spri_env_word(enum spri_env variable, const char *const *words, int fallback, int *out, struct spri_text *text)
+int spri_env_word(enum spri_env variable, const char *const *words, int fallback, int *out,
+		  struct spri_text *text)
 {
 	const char *s = spri_env_get(variable);
 	char list[160] = "";
@@ -126,7 +132,8 @@ int spri_env_word(enum spri_env variable, const char *const *words, int fallback
 			strcat(list, words[i]);
 		}
 	}
-	spri_text_set(text, "%s is '%s', must be one of %s", spri_env_info(variable)->name, s, list);
+	spri_text_set(text, "%s is '%s', must be one of %s", spri_env_info(variable)->name, s,
+		      list);
 	return SPR_EENVIRONMENT;
 }
 
@@ -148,7 +155,8 @@ static unsigned distance(const char *a, const char *b)
 			unsigned change = diagonal + (a[i - 1] != b[j - 1]);
 
 			diagonal = row[j];
-			row[j] = (unsigned)spri_min_u64(spri_min_u64(row[j], row[j - 1]) + 1, change);
+			row[j] = (unsigned)spri_min_u64(spri_min_u64(row[j], row[j - 1]) + 1,
+							change);
 		}
 	}
 	return row[nb];

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * The contract of algorithms. One file, one row in coll.c each: a resumable schedule that never blocks. step() does what can be
- * done now and returns; progress.c calls it again when something arrived.
+ * The contract of algorithms. One file, one row in coll.c each: a resumable schedule that never
+ * blocks. step() does what can be done now and returns; progress.c calls it again when something
+ * arrived.
  *
  * Rules that make an operation all or nothing:
  *   - The number and partners of rounds depend on P and the rank only; never on data.
- *   - Every round's message to every partner ends with a chunk flagged LAST_OF_ROUND that carries the outcome known so far; what arrives is
- *     combined (spri_outcome_combine: associative, commutative, idempotent).
- *   - Once op->outcome.status is not 0, a rank goes on with the schedule but sends only the LAST_OF_ROUND chunk of each message, and ignores payloads.
- *   - At the end every rank has heard of every other (directly or not) after its last chance to find something. So all end alike.
+ *   - Every round's message to every partner ends with a chunk flagged LAST_OF_ROUND that carries
+ *     the outcome known so far; what arrives is combined (spri_outcome_combine: associative,
+ *     commutative, idempotent).
+ *   - Once op->outcome.status is not 0, a rank goes on with the schedule but sends only the
+ *     LAST_OF_ROUND chunk of each message, and ignores payloads.
+ *   - At the end every rank has heard of every other (directly or not) after its last chance to
+ *     find something. So all end alike.
  */
 #ifndef SPRI_COLL_H
 #define SPRI_COLL_H
@@ -27,14 +31,24 @@ struct spri_algo {
 	const char *name;
 	const char *about;
 	enum { SPRI_ALGO_DENSE, SPRI_ALGO_SPARSE, SPRI_ALGO_BYTES } kind;
-	/* The ranks that `rank` talks to, written to out (room for 64), in any order, duplicates allowed, symmetric. Returns their number. */
+	/*
+	 * The ranks that `rank` talks to, written to out (room for 64), in any order,
+	 * duplicates allowed, symmetric. Returns their number.
+	 */
 	unsigned (*partners)(uint32_t rank, uint32_t n_ranks, uint32_t *out);
 	/* Rounds and bytes of the cost formula (spr_algo_cost). */
 	double (*rounds)(uint32_t n_ranks);
 	double (*bytes)(uint32_t n_ranks, double count, double k);
-	/* Allocates op->state and what the schedule needs. Returns 0 or negative; then the operation runs in failed mode and step() must cope with what start left (state may be NULL: see op->failed_start). */
+	/*
+	 * Allocates op->state and what the schedule needs. Returns 0 or negative; then the
+	 * operation runs in failed mode and step() must cope with what start left (state may be
+	 * NULL: see op->failed_start).
+	 */
 	int (*start)(struct spri_op *op);
-	/* Returns 0 when the schedule is over, SPRI_AGAIN when it waits, negative when the communicator must break. */
+	/*
+	 * Returns 0 when the schedule is over, SPRI_AGAIN when it waits, negative when the
+	 * communicator must break.
+	 */
 	int (*step)(struct spri_op *op);
 	/* Frees what start allocated, whatever the state. */
 	void (*finish)(struct spri_op *op);
@@ -42,14 +56,14 @@ struct spri_algo {
 
 /* Where a message stands. Zeroed at the start of each message. */
 struct spri_sending {
-	uint32_t block;    /* number of the block in the message */
+	uint32_t block;	   /* number of the block in the message */
 	uint64_t position; /* entries of it sent */
 	bool done;
 };
 
 struct spri_receiving {
 	uint64_t entries; /* taken so far in this message */
-	uint64_t after;   /* last index taken of this block; valid when any */
+	uint64_t after;	  /* last index taken of this block; valid when any */
 	bool any;
 	bool done;
 };
@@ -69,13 +83,16 @@ struct spri_op {
 	const struct spri_algo *algo;
 	uint32_t seq;
 	unsigned lane;
-	uint64_t signature;  /* of the arguments that must agree */
+	uint64_t signature; /* of the arguments that must agree */
 	enum spr_nonfinite policy;
 	struct spri_outcome outcome;
 	struct spri_cursor cursor;
-	void *state;         /* the algorithm's, freed by finish() */
+	void *state; /* the algorithm's, freed by finish() */
 
-	/* arguments; dense: in, out, count. bytes: in_bytes, out_bytes, count. sparse: in_list, k, length */
+	/*
+	 * arguments; dense: in, out, count. bytes: in_bytes, out_bytes, count. sparse: in_list,
+	 * k, length
+	 */
 	const float *in;
 	float *out;
 	const uint8_t *in_bytes;
@@ -91,60 +108,84 @@ struct spri_op {
 
 	uint64_t start_ns, end_ns, deadline_ns;
 	struct spr_request_stats stats;
+	uint32_t waiting_for; /* the rank that the last SPRI_AGAIN was about */
 	bool done;
-	int status;            /* when done */
+	int status;	       /* when done */
 	struct spri_text text; /* when failed */
-	/* Called once under the lock when the operation is done; may be NULL (the exchange commits here). */
+	/*
+	 * Called once under the lock when the operation is done; may be NULL (the exchange
+	 * commits here).
+	 */
 	void (*on_done)(struct spri_op *op);
 	void *on_done_arg;
 };
 
 /* ---- table ---- */
-const struct spri_algo *spri_algo_row(unsigned i); /* NULL past the last; the public ones come first */
+const struct spri_algo *
+spri_algo_row(unsigned i); /* NULL past the last; the public ones come first */
 const struct spri_algo *spri_algo_find(const char *name);
-extern const struct spri_algo spri_algo_dense_ring, spri_algo_topk_allgather, spri_algo_gtopk, spri_algo_gtopk_tree, spri_algo_allgather;
+extern const struct spri_algo spri_algo_dense_ring, spri_algo_topk_allgather, spri_algo_gtopk,
+	spri_algo_gtopk_tree, spri_algo_allgather;
 
 /* ---- what algorithms are written with (transfer.c) ---- */
 
-/* Keeps the first in a total order: failed before well; then lower rank, lower index, lower status. */
+/*
+ * Keeps the first in a total order: failed before well; then lower rank, lower index, lower
+ * status.
+ */
 void spri_outcome_combine(struct spri_outcome *into, const struct spri_outcome *other);
 /* Combines {status, rank, index} into op's outcome. */
 void spri_op_report(struct spri_op *op, int status, uint32_t rank, uint64_t index);
-/* Reports what a kernel found, by the policy: rank SPRI_NO_RANK for sums that several ranks compute. */
+/*
+ * Reports what a kernel found, by the policy: rank SPRI_NO_RANK for sums that several ranks
+ * compute.
+ */
 void spri_op_report_finite(struct spri_op *op, const struct spri_finite *finite, uint32_t rank);
-static inline bool spri_op_failed(const struct spri_op *op) { return op->outcome.status != 0; }
+static inline bool spri_op_failed(const struct spri_op *op)
+{
+	return op->outcome.status != 0;
+}
 
 /* One block of a message. Exactly one of (value), (bytes) is used, by codec. */
 struct spri_block {
-	uint32_t id;           /* goes into the header: the rank it comes from */
+	uint32_t id;	       /* goes into the header: the rank it comes from */
 	const uint64_t *index; /* raw32 */
 	const float *value;    /* raw32, dense */
 	const uint8_t *bytes;  /* bytes codec */
-	uint64_t count;        /* entries, elements or bytes */
-	uint64_t base;         /* dense, bytes: index of the first */
+	uint64_t count;	       /* entries, elements or bytes */
+	uint64_t base;	       /* dense, bytes: index of the first */
 };
 
 /*
- * Sends a whole message (n_blocks ≥ 0 blocks, borrowed until done; the same at every call) to a partner, chunk by chunk, as credits allow. In failed mode only the end
- * of it. Returns 0 when all is posted (sending->done), SPRI_AGAIN, negative.
+ * Sends a whole message (n_blocks ≥ 0 blocks, borrowed until done; the same at every call) to a
+ * partner, chunk by chunk, as credits allow. In failed mode only the end of it. Returns 0 when
+ * all is posted (sending->done), SPRI_AGAIN, negative.
  */
-int spri_transfer_send(struct spri_op *op, uint32_t to, uint32_t round, uint8_t codec, const struct spri_block *blocks, uint32_t n_blocks,
+int spri_transfer_send(struct spri_op *op, uint32_t to, uint32_t round, uint8_t codec,
+		       const struct spri_block *blocks, uint32_t n_blocks,
 		       struct spri_sending *sending) SPRI_MUST;
 
 /*
- * Sends one chunk of a dense or bytes block: elements [position, position + n) of it, n ≤ spri_transfer_room(op, codec). last: flags LAST_OF_BLOCK and LAST_OF_ROUND. For schedules
- * that send parts of a block as they become ready. In failed mode the payload is left out. Returns 0, SPRI_AGAIN, negative.
+ * Sends one chunk of a dense or bytes block: elements [position, position + n) of it, n ≤
+ * spri_transfer_room(op, codec). last: flags LAST_OF_BLOCK and LAST_OF_ROUND. For schedules that
+ * send parts of a block as they become ready. In failed mode the payload is left out. Returns 0,
+ * SPRI_AGAIN, negative.
  */
-int spri_transfer_send_part(struct spri_op *op, uint32_t to, uint32_t round, uint8_t codec, const struct spri_block *block, uint64_t position, uint32_t n, bool last) SPRI_MUST;
+int spri_transfer_send_part(struct spri_op *op, uint32_t to, uint32_t round, uint8_t codec,
+			    const struct spri_block *block, uint64_t position, uint32_t n,
+			    bool last) SPRI_MUST;
 
 /* Most elements of a dense (4 bytes), raw32 (8 bytes) or bytes (1) chunk. The same on all ranks. */
 uint32_t spri_transfer_room(const struct spri_op *op, uint8_t codec);
 
 /*
- * The next chunk of this round from a partner, checked (header, sequence, round, algorithm; a chunk of an older operation is dropped). The arguments'
- * signature and the outcome are combined into op's. The payload is at chunk->payload until spri_transfer_release. Returns 0, SPRI_AGAIN, negative (SPR_EPROTOCOL breaks the communicator).
+ * The next chunk of this round from a partner, checked (header, sequence, round, algorithm; a
+ * chunk of an older operation is dropped). The arguments' signature and the outcome are combined
+ * into op's. The payload is at chunk->payload until spri_transfer_release. Returns 0, SPRI_AGAIN,
+ * negative (SPR_EPROTOCOL breaks the communicator).
  */
-int spri_transfer_receive(struct spri_op *op, uint32_t from, uint32_t round, struct spri_chunk *chunk) SPRI_MUST;
+int spri_transfer_receive(struct spri_op *op, uint32_t from, uint32_t round,
+			  struct spri_chunk *chunk) SPRI_MUST;
 void spri_transfer_release(struct spri_op *op, uint32_t from);
 
 /* Time of the context, for merge_ns. */
@@ -153,19 +194,40 @@ uint64_t spri_op_now(const struct spri_op *op);
 /* ---- starting and ending (coll.c, request.c) ---- */
 
 /*
- * Makes an operation of `algo` with zeroed arguments for the caller to fill. Returns 0 or -ENOMEM. Lock held.
+ * Keeps one operation in store, so that a start without memory can still tell the other ranks.
+ * Returns 0 or -ENOMEM.
  */
-int spri_op_create(struct spr_comm *comm, const struct spri_algo *algo, struct spri_op **out) SPRI_MUST;
+int spri_op_reserve(struct spr_comm *comm) SPRI_MUST;
+void spri_op_unreserve(struct spr_comm *comm);
 /*
- * Starts it: numbers it, hashes the signature over (algo, count, k, length, policy), calls algo->start, queues it. `status` not 0: argument errors found by the caller, at `index`: the operation runs in
- * failed mode. Never fails: failures become the outcome. When the communicator is broken the operation is done at once. Lock held.
+ * Makes an operation of `algo` with zeroed arguments for the caller to fill. Returns 0 or
+ * -ENOMEM. Lock held.
+ */
+int spri_op_create(struct spr_comm *comm, const struct spri_algo *algo,
+		   struct spri_op **out) SPRI_MUST;
+/*
+ * Starts it: numbers it, hashes the signature over (algo, count, k, length, policy), calls
+ * algo->start, queues it. `status` not 0: argument errors found by the caller, at `index`: the
+ * operation runs in failed mode. Never fails: failures become the outcome. When the communicator
+ * is broken the operation is done at once. Lock held.
  */
 void spri_op_launch(struct spri_op *op, int status, uint64_t index);
+/*
+ * Ends an operation in flight: status and text are its own; calls on_done, wakes waiters. Lock
+ * held.
+ */
+void spri_op_complete(struct spri_op *op, int status);
 /* Frees a done operation (or one never launched). Lock held. */
 void spri_op_destroy(struct spri_op *op);
 
 /* The public face: struct spr_request is an spri_op. */
-static inline struct spri_op *spri_request_op(struct spr_request *request) { return (struct spri_op *)(void *)request; }
-static inline struct spr_request *spri_op_request(struct spri_op *op) { return (struct spr_request *)(void *)op; }
+static inline struct spri_op *spri_request_op(struct spr_request *request)
+{
+	return (struct spri_op *)(void *)request;
+}
+static inline struct spr_request *spri_op_request(struct spri_op *op)
+{
+	return (struct spr_request *)(void *)op;
+}
 
 #endif
