@@ -3,11 +3,12 @@
 /*
  * The network inside this machine; the contract is in netbed.h.
  *
- * Path: make one anonymous namespace for the bridge and one per rank and hold their descriptors; then run `ip` and `tc` in
- * them: a veth pair per rank, one end on the bridge, addresses, a token bucket (tbf) on both ends. The bucket holds
- * 32 KB, so that no more than a quarter of a millisecond of 1 Gbit/s is won by a burst; segments that the kernel
- * builds are kept at half of that, since tbf would have to cut larger ones up. The queue takes 20 ms, so that TCP finds
- * the rate without losing packets all the time.
+ * Path: make one anonymous namespace for the bridge and one per rank and hold their descriptors;
+ * then run `ip` and `tc` in them: a veth pair per rank, one end on the bridge, addresses, a token
+ * bucket (tbf) on both ends. The bucket holds 32 KB, so that no more than a quarter of a
+ * millisecond of 1 Gbit/s is won by a burst; segments that the kernel builds are kept at half of
+ * that, since tbf would have to cut larger ones up. The queue takes 20 ms, so that TCP finds the
+ * rate without losing packets all the time.
  * Failures: the first command that fails is shown with its error, and everything is let go.
  */
 #include "netbed.h"
@@ -74,7 +75,10 @@ static void become(int namespace_fd, char *const argv[], int error_fd)
 	_exit(127);
 }
 
-/* Runs the words of `line` (cut at single blanks) in a namespace. Returns 0, or -1 with a message. */
+/*
+ * Runs the words of `line` (cut at single blanks) in a namespace. Returns 0, or -1 with a
+ * message.
+ */
 static int command(const struct perf_netbed *netbed, int namespace_fd, const char *line)
 {
 	char copy[320], said[400] = "", *words[40], *save = NULL;

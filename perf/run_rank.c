@@ -3,10 +3,11 @@
 /*
  * One rank of spr_run; the contract is in run_rank.h.
  *
- * Path: fork; the child makes itself a process group, asks the kernel to be killed with its parent, enters its namespace,
- * sets descriptors and environment, and execs; a close-on-exec pipe tells the parent that it did, or which step
- * failed. Ended ranks stay zombies until the very end of the run, so that their pid, and the group of the same
- * number, cannot become somebody else's while signals may still be sent.
+ * Path: fork; the child makes itself a process group, asks the kernel to be killed with its
+ * parent, enters its namespace, sets descriptors and environment, and execs; a close-on-exec pipe
+ * tells the parent that it did, or which step failed. Ended ranks stay zombies until the very end
+ * of the run, so that their pid, and the group of the same number, cannot become somebody else's
+ * while signals may still be sent.
  */
 #include "run_rank.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * One rank of spr_run: its process, its process group, its output. And the guard, which outlives spr_run for a moment
- * when that is killed, and ends the groups it was told of.
+ * One rank of spr_run: its process, its process group, its output. And the guard, which outlives
+ * spr_run for a moment when that is killed, and ends the groups it was told of.
  */
 #ifndef PERF_RUN_RANK_H
 #define PERF_RUN_RANK_H
@@ -24,10 +24,10 @@ struct run_stream {
 
 struct run_rank {
 	int rank;
-	pid_t pid; /* also its process group; 0: not started; stays a zombie, and so ours, until run_rank_reap */
-	int pid_fd;		      /* owned; readable once the process has ended; -1 */
-	bool ended;		      /* its end was seen */
-	int status;		      /* exit status, or 128 + signal */
+	pid_t pid;  /* and its group; 0: not started; a zombie, so still ours, until reaped */
+	int pid_fd; /* owned; readable once the process has ended; -1 */
+	bool ended; /* its end was seen */
+	int status; /* exit status, or 128 + signal */
 	struct run_stream streams[2]; /* stdout, stderr, when tagged */
 };
 
@@ -43,7 +43,8 @@ struct run_plan {
 };
 
 /*
- * Starts a rank, in the network namespace `namespace_fd` if that is not -1. Blocks until its program runs.
+ * Starts a rank, in the network namespace `namespace_fd` if that is not -1. Blocks until its
+ * program runs.
  * Returns: 0; or errno (positive) of the step *what that failed, nothing left running.
  */
 int run_rank_start(struct run_rank *rank, const struct run_plan *plan, int namespace_fd,
@@ -58,7 +59,10 @@ void run_rank_signal(const struct run_rank *rank, int signal);
 /* Takes the zombie away and closes what is open. */
 void run_rank_reap(struct run_rank *rank);
 
-/* Reads what is there and prints complete lines as "[rank] line". Returns 0, or errno when printing failed. */
+/*
+ * Reads what is there and prints complete lines as "[rank] line". Returns 0, or errno when
+ * printing failed.
+ */
 int run_stream_read(struct run_stream *stream, int rank) SPRI_MUST;
 
 /* The guard. start: returns the descriptor to tell it through, or -1 with errno. */

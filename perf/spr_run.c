@@ -3,12 +3,13 @@
 /*
  * spr_run: starts the ranks of a job on this machine.
  *
- * Path: bind the meeting place (a listening socket that rank 0 inherits, so that no port can be lost in between) or
- * build the netbed; start a guard, then the ranks, each in a process group of its own; then one loop over
- * the ends of ranks, their output and signals, until all have ended.
- * Failures: the first rank that fails gives the exit status and the others are ended (SIGTERM, after 2 s SIGKILL); so do
- * a signal (forwarded; status 128 + signal), the timeout (124) and a broken output pipe (141). When spr_run itself
- * is killed, the kernel kills the ranks and the guard what they started.
+ * Path: bind the meeting place (a listening socket that rank 0 inherits, so that no port can be
+ * lost in between) or build the netbed; start a guard, then the ranks, each in a process group of
+ * its own; then one loop over the ends of ranks, their output and signals, until all have ended.
+ * Failures: the first rank that fails gives the exit status and the others are ended (SIGTERM,
+ * after 2 s SIGKILL); so do a signal (forwarded; status 128 + signal), the timeout (124) and a
+ * broken output pipe (141). When spr_run itself is killed, the kernel kills the ranks and the
+ * guard what they started.
  */
 #include "netbed.h"
 #include "options.h"
@@ -248,7 +249,9 @@ static int listen_here(char *text, size_t size)
 	return fd;
 }
 
-/* Signals to the descriptor, more descriptors, memory, the guard. Returns 0 or -1 with a message. */
+/*
+ * Signals to the descriptor, more descriptors, memory, the guard. Returns 0 or -1 with a message.
+ */
 static int prepare(struct run *run)
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};

@@ -11,8 +11,9 @@
 #define SHARED_DRAW UINT64_MAX /* the stream that all ranks have in common */
 
 /*
- * From a shared word (the same on every rank) and a word of this rank's own to a value. 13 bits give a magnitude; one
- * element in 64 is among the eight largest on every rank; one in 16 of the others is zero.
+ * From a shared word (the same on every rank) and a word of this rank's own to a value. 13 bits
+ * give a magnitude; one element in 64 is among the eight largest on every rank; one in 16 of the
+ * others is zero.
  */
 static float exact_value(uint32_t shared, uint32_t own)
 {

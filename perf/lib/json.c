@@ -3,9 +3,10 @@
 /*
  * JSON writer; the contract is in json.h.
  *
- * Path: create opens a temporary file in the target's directory; values are printed with commas and indentation kept by a
- * stack of levels; commit flushes, syncs, renames, syncs the directory. Failures: the first errno is kept in `error`, later
- * calls do nothing, and commit or abandon unlink the temporary file.
+ * Path: create opens a temporary file in the target's directory; values are printed with commas
+ * and indentation kept by a stack of levels; commit flushes, syncs, renames, syncs the directory.
+ * Failures: the first errno is kept in `error`, later calls do nothing, and commit or abandon
+ * unlink the temporary file.
  */
 #include "json.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Writes JSON (RFC 8259), and the file appears whole or not at all: it is written beside its place, synced, then
- * renamed over it.
+ * Writes JSON (RFC 8259), and the file appears whole or not at all: it is written beside its
+ * place, synced, then renamed over it.
  *
  *     struct perf_json *json = perf_json_create("out.json");
  *     perf_json_begin_object(json, NULL);
@@ -13,9 +13,9 @@
  *     perf_json_end_object(json);
  *     r = perf_json_commit(json);
  *
- * Errors stick: after the first one the calls do nothing, and commit returns it. `key` is NULL inside arrays and for
- * the outermost value. Text is UTF-8; bytes that are not become U+FFFD. Doubles keep their value exactly; NaN and
- * infinity, which JSON lacks, become null.
+ * Errors stick: after the first one the calls do nothing, and commit returns it. `key` is NULL
+ * inside arrays and for the outermost value. Text is UTF-8; bytes that are not become U+FFFD.
+ * Doubles keep their value exactly; NaN and infinity, which JSON lacks, become null.
  */
 #ifndef PERF_JSON_H
 #define PERF_JSON_H
@@ -24,7 +24,10 @@
 
 struct perf_json;
 
-/* "-" means standard output. Given: commit or abandon. Never NULL but when memory is out (then every call accepts it). */
+/*
+ * "-" means standard output. Given: commit or abandon. Never NULL but when memory is out (then
+ * every call accepts it).
+ */
 struct perf_json *perf_json_create(const char *path);
 
 void perf_json_begin_object(struct perf_json *json, const char *key);
@@ -42,7 +45,10 @@ void perf_json_null(struct perf_json *json, const char *key);
 /* "machine": {cpu, cores, system} of this machine; no names, addresses or environment. */
 void perf_json_machine(struct perf_json *json, const char *key);
 
-/* Puts the file in place and frees. Returns: 0, or the first negative errno; then no file was touched. */
+/*
+ * Puts the file in place and frees. Returns: 0, or the first negative errno; then no file was
+ * touched.
+ */
 int perf_json_commit(struct perf_json *json) SPRI_MUST;
 
 /* Frees and leaves no file. Accepts NULL. */

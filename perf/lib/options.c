@@ -3,8 +3,9 @@
 /*
  * Command lines of the tools; the contract is in options.h.
  *
- * Path: each word is an option (found in the table), "--", or an operand; an option's argument is what follows its
- * letter, its "=", or the next word. Failures: the first wrong word is named and nothing more is read.
+ * Path: each word is an option (found in the table), "--", or an operand; an option's argument is
+ * what follows its letter, its "=", or the next word. Failures: the first wrong word is named and
+ * nothing more is read.
  */
 #include "options.h"
 

@@ -8,15 +8,17 @@
  *             {'c', "check", PERF_OPT_U64, "0|1", "check every result", &config.check, 0, 1},
  *             {0, "tag", PERF_OPT_FLAG, NULL, "prefix each line with its rank", &config.tag, 0, 0},
  *     };
- *     static const struct perf_options options = {"spr_run", "starts ranks", "[OPTIONS] -- PROG", NULL,
+ *     static const struct perf_options options = {"spr_run", "starts ranks",
+ *                                                 "[OPTIONS] -- PROG", NULL,
  *                                                 table, spri_countof(table), true};
  *     r = perf_options_parse(&options, argc, argv, &first);
  *     if (r)
  *             return r > 0 ? 0 : PERF_EXIT_USAGE;
  *
  * Accepted: -n 4, -n4, --ranks 4, --ranks=4, in any order; "--" ends the options. -h, --help and
- * --version are added to every table. Each refusal is one line on stderr that names the option, what was
- * given and what would be right; an unknown option is answered with the nearest known one.
+ * --version are added to every table. Each refusal is one line on stderr that names the option,
+ * what was given and what would be right; an unknown option is answered with the nearest known
+ * one.
  */
 #ifndef PERF_OPTIONS_H
 #define PERF_OPTIONS_H
@@ -32,8 +34,8 @@ enum perf_option_kind {
 	PERF_OPT_SIZE,	   /* bytes, K M G (powers of 1024) may follow; uint64_t */
 	PERF_OPT_DOUBLE,   /* decimal number; double */
 	PERF_OPT_DURATION, /* number with ns, us, ms or s; uint64_t nanoseconds */
-	PERF_OPT_RATE, /* tc's notation: 1gbit, 100mbit, 12mbps (bytes), bare bits; double, bytes per second */
-	PERF_OPT_STRING /* anything; const char *, borrowed from argv */
+	PERF_OPT_RATE,	   /* as tc writes it: 1gbit, 12mbps (bytes); double, bytes per second */
+	PERF_OPT_STRING	   /* anything; const char *, borrowed from argv */
 };
 
 struct perf_option {
@@ -53,7 +55,7 @@ struct perf_options {
 	const char *epilog; /* text after the table in --help, or NULL */
 	const struct perf_option *table;
 	size_t n_options;
-	bool operands; /* true: the first word that is no option ends parsing; false: it is refused */
+	bool operands; /* what is no option ends parsing; false: it is refused */
 };
 
 /*
@@ -63,11 +65,17 @@ struct perf_options {
 int perf_options_parse(const struct perf_options *options, int argc, char **argv,
 		       int *first) SPRI_MUST;
 
-/* One line on stderr: "tool: text (see tool --help)". Returns -1, for `return perf_options_refuse(...)`. */
+/*
+ * One line on stderr: "tool: text (see tool --help)". Returns -1, for `return
+ * perf_options_refuse(...)`.
+ */
 int perf_options_refuse(const struct perf_options *options, const char *format, ...)
 	SPRI_PRINTF(2, 3);
 
-/* Readers of single values, whole string or nothing. Return true and write *out when `text` is one. */
+/*
+ * Readers of single values, whole string or nothing. Return true and write *out when `text` is
+ * one.
+ */
 bool perf_parse_u64(const char *text, uint64_t *out);
 bool perf_parse_size(const char *text, uint64_t *bytes);
 bool perf_parse_double(const char *text, double *out);

@@ -3,9 +3,9 @@
 /*
  * The oracle; the contract is in oracle.h.
  *
- * Path: draw one rank's vector, add it to the dense sum, keep its k largest (quickselect on (|v|, index), then sort by
- * index), next rank. The tournament merges these lists pair by pair. Failures: memory, returned as -ENOMEM with
- * nothing left behind.
+ * Path: draw one rank's vector, add it to the dense sum, keep its k largest (quickselect on (|v|,
+ * index), then sort by index), next rank. The tournament merges these lists pair by pair.
+ * Failures: memory, returned as -ENOMEM with nothing left behind.
  */
 #include "oracle.h"
 
@@ -49,7 +49,10 @@ static bool before(const struct entry *a, const struct entry *b)
 	return x > y || (x == y && a->index < b->index);
 }
 
-/* Moves the k entries that come first to the front, in no order. Hoare's selection; no two entries are equal. */
+/*
+ * Moves the k entries that come first to the front, in no order. Hoare's selection; no two
+ * entries are equal.
+ */
 static void select_first(struct entry *e, uint64_t n, uint64_t k)
 {
 	uint64_t low = 0, high = n; /* the border lies in [low, high] */

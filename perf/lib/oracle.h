@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * What every all-reduce must give, computed by one process in the plainest way. Shares no code with the runtime or
- * the kernels, so that an error of theirs cannot hide here.
+ * What every all-reduce must give, computed by one process in the plainest way. Shares no code
+ * with the runtime or the kernels, so that an error of theirs cannot hide here.
  *
- * Exact inputs are whole numbers from −4095 to 4095, times 2^-10, drawn from (seed, rank, index): sums over up to 4096
- * ranks fit into 24 bits, so they are exact in any order, and "wrong" means different, without tolerance. One element
- * in 64 is large on every rank with signs of its own, so that indices meet, values tie, and sums cross zero; one in
- * sixteen is zero.
- * Random inputs are floats of mixed size; no oracle is needed for them, only digests.
+ * Exact inputs are whole numbers from −4095 to 4095, times 2^-10, drawn from (seed, rank, index):
+ * sums over up to 4096 ranks fit into 24 bits, so they are exact in any order, and "wrong" means
+ * different, without tolerance. One element in 64 is large on every rank with signs of its own,
+ * so that indices meet, values tie, and sums cross zero; one in sixteen is zero. Random inputs
+ * are floats of mixed size; no oracle is needed for them, only digests.
  */
 #ifndef PERF_ORACLE_H
 #define PERF_ORACLE_H
 
 #include <internal/compiler.h>
 
-/* The elements first … first + n − 1 of a rank's vector. Pure: whatever the pieces, the vector is the same. */
+/*
+ * The elements first … first + n − 1 of a rank's vector. Pure: whatever the pieces, the vector is
+ * the same.
+ */
 void perf_input_exact(uint64_t seed, int rank, uint64_t first, uint64_t n, float *out);
 void perf_input_random(uint64_t seed, int rank, uint64_t first, uint64_t n, float *out);
 
@@ -29,8 +32,8 @@ struct perf_list {
 void perf_list_fini(struct perf_list *list); /* accepts a zeroed one */
 
 /*
- * The k largest of a dense vector in the total order: larger |v| first, then smaller index; zeros are never entries.
- * Returns 0 or -ENOMEM.
+ * The k largest of a dense vector in the total order: larger |v| first, then smaller index; zeros
+ * are never entries. Returns 0 or -ENOMEM.
  */
 int perf_list_topk(const float *values, uint64_t count, uint64_t k,
 		   struct perf_list *out) SPRI_MUST;
@@ -47,7 +50,10 @@ struct perf_oracle {
 	struct perf_list *tops; /* n_ranks: each rank's top k */
 };
 
-/* Draws every rank's exact input, one at a time. Memory: 4·count, 24·count while it works, and 12·k per rank. Returns 0 or -ENOMEM. */
+/*
+ * Draws every rank's exact input, one at a time. Memory: 4·count, 24·count while it works, and
+ * 12·k per rank. Returns 0 or -ENOMEM.
+ */
 int perf_oracle_init(struct perf_oracle *oracle, uint64_t seed, int n_ranks, uint64_t count,
 		     uint64_t k) SPRI_MUST;
 void perf_oracle_fini(struct perf_oracle *oracle); /* accepts a zeroed one */
@@ -56,8 +62,9 @@ void perf_oracle_fini(struct perf_oracle *oracle); /* accepts a zeroed one */
 int perf_oracle_topk_allgather(const struct perf_oracle *oracle, struct perf_list *out) SPRI_MUST;
 
 /*
- * The winner of the tournament: with P' = 2^floor(log2 P), ranks 2j and 2j+1 merge first for j < P − P'; then the P' that
- * play (the merged ones, then the others) merge at distance 1, 2, 4, … in the order of their numbers. Returns 0 or -ENOMEM.
+ * The winner of the tournament: with P' = 2^floor(log2 P), ranks 2j and 2j+1 merge first for j <
+ * P − P'; then the P' that play (the merged ones, then the others) merge at distance 1, 2, 4, …
+ * in the order of their numbers. Returns 0 or -ENOMEM.
  */
 int perf_oracle_gtopk(const struct perf_oracle *oracle, struct perf_list *out) SPRI_MUST;
 

@@ -25,7 +25,9 @@ bool perf_parse_u64(const char *text, uint64_t *out)
 	return true;
 }
 
-/* A decimal number at the start of text; *end is what follows. No sign, no hexadecimal, no "inf". */
+/*
+ * A decimal number at the start of text; *end is what follows. No sign, no hexadecimal, no "inf".
+ */
 static bool number(const char *text, double *out, const char **end)
 {
 	char *stop;

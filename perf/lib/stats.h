@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* Order statistics of small samples. Pure functions; the sample is sorted in place by perf_stats_sort. */
+/*
+ * Order statistics of small samples. Pure functions; the sample is sorted in place by
+ * perf_stats_sort.
+ */
 #ifndef PERF_STATS_H
 #define PERF_STATS_H
 
@@ -9,7 +12,10 @@
 /* Sorts ascending; NaN last. */
 void perf_stats_sort(double *values, size_t n);
 
-/* Of a sorted sample; NaN when it is empty. percentile: p from 0 to 100, linear between neighbours. */
+/*
+ * Of a sorted sample; NaN when it is empty. percentile: p from 0 to 100, linear between
+ * neighbours.
+ */
 double perf_stats_percentile(const double *sorted, size_t n, double p);
 double perf_stats_median(const double *sorted, size_t n);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Aligned columns on a terminal or in a file. Two ways: a *stream* prints each row at once with the widths of its column
- * list (benchmarks); otherwise rows are kept until perf_table_print, and the widths fit the longest cells (listings).
- * Widths count characters of UTF-8, not bytes.
+ * Aligned columns on a terminal or in a file. Two ways: a *stream* prints each row at once with
+ * the widths of its column list (benchmarks); otherwise rows are kept until perf_table_print, and
+ * the widths fit the longest cells (listings). Widths count characters of UTF-8, not bytes.
  */
 #ifndef PERF_TABLE_H
 #define PERF_TABLE_H
@@ -25,7 +25,10 @@ struct perf_table *perf_table_create(FILE *out, const struct perf_column *column
 				     bool stream);
 void perf_table_destroy(struct perf_table *table); /* accepts NULL */
 
-/* The headings: at once in a stream ('#' first, as nccl-tests do), else above the rows by perf_table_print. */
+/*
+ * The headings: at once in a stream ('#' first, as nccl-tests do), else above the rows by
+ * perf_table_print.
+ */
 void perf_table_header(struct perf_table *table);
 
 /* The next cell; a full row goes out (stream) or is kept. */

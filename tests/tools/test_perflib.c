@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* perf/lib: readers of values, statistics, JSON text, and the oracle against definitions written out by brute force. */
+/*
+ * perf/lib: readers of values, statistics, JSON text, and the oracle against definitions written
+ * out by brute force.
+ */
 #include "check.h"
 
 #include "json.h"
