@@ -2,7 +2,8 @@
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
  * The plain runner. Happy path: constructors have put every test in the list; for each one the
- * runner forks, the child runs it and exits with 0, the runner prints a line; at the end the counts.
+ * runner forks, the child runs it and exits with 0, the runner prints a line; at the end the
+ * counts.
  * Failures: an assertion prints where and what and ends the child with 1; a signal, another exit
  * status (a sanitizer's) or a passed time limit is a failed test and the next one runs. Without
  * fork an assertion jumps back to the runner; a crash or a passed time limit ends the program
@@ -119,7 +120,9 @@ static double seconds(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Waits for the child until the limit, then kills its process group. Returns false when it had to. */
+/*
+ * Waits for the child until the limit, then kills its process group. Returns false when it had to.
+ */
 static bool reap(pid_t child, double limit, int *status)
 {
 	double end = seconds() + limit;
