@@ -28,6 +28,7 @@ struct spr_comm {
 	int32_t lost_rank;     /* whose loss, or −1 */
 	struct spri_text text;
 	bool closing;	      /* destroy() is under way: goodbyes are expected */
+	uint64_t lane_bytes[SPRI_LANES]; /* sent for the oldest operation of each lane, framing included */
 	bool credits_pending; /* a credit could not be posted; progress tries again */
 };
 

@@ -39,13 +39,14 @@
 #include <internal/compiler.h>
 #include <internal/error.h>
 
+#include "fabric.h" /* loop: what joins its ports */
+
 #define SPRI_PRIVATE_BYTES 56  /* what rdma_cm can carry in every port space */
 #define SPRI_ADDRESS_BYTES 512 /* most bytes of an address blob */
 #define SPRI_KEY_BYTES 16
 #define SPRI_MAX_GATHER 8
 
 struct spri_transport;
-struct spri_fabric;
 
 /* The base of every port; implementations put it first. */
 struct spri_port {
@@ -142,7 +143,8 @@ struct spri_port_stats {
  */
 struct spri_transport {
 	const char *name;
-	const char *about; /* one sentence for listings */
+	const char *about;    /* one sentence for listings */
+	uint32_t frame_bytes; /* framing that it adds to each write, as stats() counts it */
 
 	/*
 	 * Can this machine use it? Returns 0, or negative with the reason (why is never empty
@@ -262,44 +264,5 @@ struct spri_interface {
  */
 int spri_interfaces(const char *filter, struct spri_interface *rows, unsigned max,
 		    struct spri_text *text);
-
-/* ---- loop: the fabric that joins its ports (loop.c) ---- */
-
-struct spri_fabric_options {
-	uint32_t n_places;
-	uint64_t latency_ns; /* α */
-	double bytes_per_s;  /* each way, per place; 0: infinite */
-	uint64_t
-		/* up to this much more latency per message; order per connection is kept */
-		jitter_ns;
-	uint64_t seed;	    /* of the jitter */
-	uint64_t detect_ns; /* after a kill, until peers see LOST; 0: one latency */
-};
-
-int spri_fabric_create(const struct spri_fabric_options *options,
-		       struct spri_fabric **out) SPRI_MUST;
-void spri_fabric_destroy(struct spri_fabric *fabric);
-uint64_t spri_fabric_now(const struct spri_fabric *fabric);
-/*
- * The place stops for ever: what it posted and has not left is lost, peers see LOST
- * (-ECONNRESET).
- */
-void spri_fabric_kill(struct spri_fabric *fabric, uint32_t place);
-bool spri_fabric_killed(const struct spri_fabric *fabric, uint32_t place);
-/* Adds latency to everything from one place to another. */
-void spri_fabric_delay(struct spri_fabric *fabric, uint32_t from, uint32_t to, uint64_t extra_ns);
-/*
- * Moves time to the next event and delivers it, if there is one not after until_ns; returns
- * false (time = until_ns, when that is not SPRI_NEVER) otherwise.
- */
-bool spri_fabric_advance(struct spri_fabric *fabric, uint64_t until_ns);
-/* True when poll() on the port of that place would report something, or it was woken. */
-bool spri_fabric_ready(const struct spri_fabric *fabric, uint32_t place);
-/*
- * Who runs when a port waits: the scheduler of virtual ranks. NULL (at first): wait() advances
- * time itself until the place is ready.
- */
-typedef int (*spri_fabric_wait_fn)(void *arg, uint32_t place, uint64_t deadline_ns);
-void spri_fabric_on_wait(struct spri_fabric *fabric, spri_fabric_wait_fn fn, void *arg);
 
 #endif

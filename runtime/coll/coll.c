@@ -136,6 +136,8 @@ void spri_op_complete(struct spri_op *op, int status)
 	op->next = NULL;
 	op->status = status;
 	op->end_ns = spri_op_now(op);
+	op->stats.wire_bytes = comm->lane_bytes[op->lane];
+	comm->lane_bytes[op->lane] = 0;
 	if (status < 0 && comm->failed)
 		op->text = comm->text;
 	else if (status < 0)

@@ -35,6 +35,12 @@ int spri_slots_reserve(struct spri_link *link, unsigned lane, uint8_t **buffer)
 	return 0;
 }
 
+/* What a write of `bytes` costs on the wire, on the account of the operation that has the lane. */
+static void count_bytes(struct spri_link *link, unsigned lane, size_t bytes)
+{
+	link->comm->lane_bytes[lane] += bytes + link->conn->port->ops->frame_bytes;
+}
+
 int spri_slots_send(struct spri_link *link, unsigned lane, uint32_t seq, size_t bytes)
 {
 	struct spr_comm *comm = link->comm;
@@ -55,8 +61,10 @@ int spri_slots_send(struct spri_link *link, unsigned lane, uint32_t seq, size_t 
 	assert(bytes <= comm->chunk_bytes);
 	memcpy(write.key, link->remote.key, sizeof write.key);
 	r = link->conn->port->ops->post(link->conn, &write);
-	if (r == 0)
+	if (r == 0) {
 		l->sent++;
+		count_bytes(link, lane, bytes);
+	}
 	return r;
 }
 
@@ -94,9 +102,10 @@ static void return_credits(struct spri_link *link, unsigned lane)
 	if (link->closed)
 		return;
 	r = spri_slots_notify(link, spri_imm(SPRI_IMM_CREDIT, lane, 0, l->consumed));
-	if (r == 0)
+	if (r == 0) {
 		l->returned = l->consumed;
-	else if (r == SPRI_AGAIN)
+		count_bytes(link, lane, 0);
+	} else if (r == SPRI_AGAIN)
 		link->comm->credits_pending = true;
 }
 
