@@ -15,9 +15,8 @@ struct spri_fabric_options {
 	uint32_t n_places;
 	uint64_t latency_ns; /* α */
 	double bytes_per_s;  /* each way, per place; 0: infinite */
-	uint64_t
-		/* up to this much more latency per message; order per connection is kept */
-		jitter_ns;
+	/* up to this much more latency per message; order per connection is kept */
+	uint64_t jitter_ns;
 	uint64_t seed;	    /* of the jitter */
 	uint64_t detect_ns; /* after a kill, until peers see LOST; 0: one latency */
 };

@@ -113,9 +113,8 @@ struct spri_event {
 };
 
 struct spri_port_options {
-	uint64_t
-		/* deadline of connect, of each write, of goodbye (goodbye: at most 1 s) */
-		timeout_ns;
+	/* deadline of connect, of each write, of goodbye (goodbye: at most 1 s) */
+	uint64_t timeout_ns;
 	const char *interfaces; /* tcp: as SPR_TCP_IF; NULL or "": all. Borrowed during listen() */
 	struct spri_fabric *fabric; /* loop: where the port lives. Outlives the port */
 	uint32_t place;		    /* loop: which place of the fabric */
@@ -126,9 +125,9 @@ struct spri_connect {
 	size_t address_bytes;
 	uint64_t id; /* the same at both ends, unique among connections between the two ports */
 	bool active; /* exactly one end is: it reaches out, the other awaits it */
-	const uint8_t *
-		private_data; /* SPRI_PRIVATE_BYTES, or NULL for zeros; borrowed during connect() */
-	const char *label;    /* the peer's name in texts ("rank 3"); copied, at most 31 bytes */
+	/* SPRI_PRIVATE_BYTES, or NULL for zeros; borrowed during connect() */
+	const uint8_t *private_data;
+	const char *label; /* the peer's name in texts ("rank 3"); copied, at most 31 bytes */
 };
 
 /* Counters of a port, since listen(). */

@@ -43,9 +43,8 @@ struct spr_allreduce_sparse_args {
 	size_t size;	      /* sizeof(struct spr_allreduce_sparse_args) */
 	const char *algo;     /* "topk_allgather", "gtopk" (NULL means it), "gtopk_tree" */
 	struct spr_sparse in; /* this rank's entries, at most k; arrays lent until done */
-	uint64_t
-		/* gtopk, gtopk_tree: entries to keep; topk_allgather: most entries of one rank */
-		k;
+	/* gtopk, gtopk_tree: entries to keep; topk_allgather: most entries of one rank */
+	uint64_t k;
 	uint64_t length; /* all indices are below it */
 	enum spr_nonfinite nonfinite;
 };

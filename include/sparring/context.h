@@ -34,12 +34,10 @@ typedef void (*spr_log_fn)(void *arg, enum spr_log_level level, const char *text
 struct spr_context_options {
 	size_t size;	       /* sizeof(struct spr_context_options) */
 	const char *transport; /* "tcp", "loop"; SPR_TRANSPORT; "tcp" ("loop" when sim is set) */
-	uint64_t
-		/* deadline of meeting, connecting, each operation; SPR_TIMEOUT (seconds); 30 s */
-		timeout_ns;
-	uint64_t
-		/* cap on landing memory of a communicator; SPR_LANDING (bytes, K, M, G); 64 MiB */
-		landing_bytes;
+	/* deadline of meeting, connecting, each operation; SPR_TIMEOUT (seconds); 30 s */
+	uint64_t timeout_ns;
+	/* cap on landing memory of a communicator; SPR_LANDING (bytes, K, M, G); 64 MiB */
+	uint64_t landing_bytes;
 	/* 1: a thread of sparring's own makes progress; SPR_PROGRESS_THREAD; 0 */
 	int progress_thread;
 	spr_log_fn log;		      /* NULL: no log */

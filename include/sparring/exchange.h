@@ -92,9 +92,8 @@ struct spr_exchange_stats {
 	uint64_t wire_bytes;  /* sent by this rank, all of them */
 	uint64_t value_bytes; /* of these, values alone */
 	uint64_t repairs; /* steps so far whose carried threshold missed and needed another pass */
-	uint64_t
-		/* non-finite values counted as zero in the last step (SPR_NONFINITE_DROP) */
-		dropped;
+	/* non-finite values counted as zero in the last step (SPR_NONFINITE_DROP) */
+	uint64_t dropped;
 	/* Euclidean norm of the residual after the last step; computed by spr_exchange_stats */
 	double residual_norm;
 };

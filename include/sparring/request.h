@@ -15,9 +15,8 @@ extern "C" {
 
 /* What an operation cost on this rank. Times in nanoseconds of the context's clock. */
 struct spr_request_stats {
-	uint64_t
-		/* sent by this rank: headers, indices, values, credits, the transport's framing */
-		wire_bytes;
+	/* sent by this rank: headers, indices, values, credits, the transport's framing */
+	uint64_t wire_bytes;
 	uint64_t value_bytes; /* of these, values alone */
 	uint64_t rounds;      /* rounds of messages that this rank took part in */
 	uint64_t wall_ns;     /* from start to completion */

@@ -22,12 +22,11 @@ struct spr_sim_options {
 	int n_ranks;	     /* 1 … 4096 */
 	uint64_t latency_ns; /* α: of every message */
 	double bytes_per_s;  /* 1/β: of every rank, each way; 0: infinite */
-	uint64_t
-		/*
-		 * up to this much more latency per message, drawn from the seed; order per link
-		 * is kept
-		 */
-		jitter_ns;
+	/*
+	 * up to this much more latency per message, drawn from the seed; order per link
+	 * is kept
+	 */
+	uint64_t jitter_ns;
 	uint64_t seed;	    /* of the jitter and of the order in which ranks run */
 	size_t stack_bytes; /* per rank; 0: 256 KiB */
 };
