@@ -28,6 +28,7 @@
 #include <sparring/types.h>
 
 #include <cpu.h>
+#include <gpu.h>
 
 #define SPRI_NO_INDEX UINT64_MAX /* "there was none" */
 
