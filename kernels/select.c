@@ -209,7 +209,9 @@ static uint32_t next_threshold(const struct walk *w, uint32_t cut)
 		return w->threshold; /* good as it is */
 	if (w->found.count >= want) {
 		spri_cut(w->found.value, w->found.count, want, &key, &n_equal);
-		return key > w->threshold ? key : w->threshold;
+		if (key < w->threshold)
+			key = w->threshold; /* below it the candidates are not complete */
+		return key < cut ? key : cut;
 	}
 	if (k >= 32) {
 		spri_cut(w->found.value, w->found.count, k / 2, &key, &n_equal);
