@@ -9,12 +9,21 @@
 #include <criterion/options.h>
 #include <stdio.h>
 
-static struct criterion_global_stats
-	totals; /* written by the hook, in the parent, after the last test */
+/* Both are written by the hooks, in the parent process. */
+static struct criterion_global_stats totals; /* after the last test */
+static size_t skips;			     /* of tests that began */
+
+ReportHook(POST_TEST)(struct criterion_test_stats *stats)
+{
+	skips += stats->test_status == CR_STATUS_SKIPPED;
+}
 
 ReportHook(POST_ALL)(struct criterion_global_stats *stats)
 {
 	totals = *stats;
+	/* Criterion counts what --filter leaves out as skipped. */
+	if (criterion_options.pattern)
+		totals.tests_skipped = skips;
 }
 
 /* Visible, because Criterion looks this symbol up to start its worker processes. */
