@@ -3,10 +3,11 @@
 /*
  * JSON writer; the contract is in json.h.
  *
- * Path: create opens a temporary file in the target's directory; values are printed with commas
- * and indentation kept by a stack of levels; commit flushes, syncs, renames, syncs the directory.
- * Failures: the first errno is kept in `error`, later calls do nothing, and commit or abandon
- * unlink the temporary file.
+ * Path: values are printed into memory, with commas and indentation kept by a stack of levels;
+ * commit writes a temporary file in the target's directory, syncs, renames, syncs the directory.
+ * So a program that is killed before leaves nothing behind.
+ * Failures: create tries whether such a file can be made; the first errno is kept in `error`,
+ * later calls do nothing, and commit returns it.
  */
 #include "json.h"
 
@@ -23,9 +24,10 @@
 #define MAX_DEPTH 32
 
 struct perf_json {
-	FILE *file;	       /* owned; NULL after a failed create */
+	FILE *file; /* owned; grows `text`; NULL after a failed create */
+	char *text; /* owned; valid after a flush */
+	size_t n_text;
 	char *path;	       /* owned; where the file is to be; NULL: standard output */
-	char *temp;	       /* owned; where it is written; NULL: standard output */
 	int error;	       /* first failure, negative errno */
 	unsigned depth;	       /* open objects and arrays */
 	bool some[MAX_DEPTH];  /* per level: it holds a value already */
@@ -38,41 +40,68 @@ static void fail(struct perf_json *json, int error)
 		json->error = error;
 }
 
+/*
+ * Makes the temporary file beside `path`. Returns its descriptor or negative errno; *temp is
+ * given.
+ */
+static int temp_create(const char *path, char **temp)
+{
+	mode_t mask;
+	int fd, error;
+
+	if (asprintf(temp, "%s.XXXXXX", path) < 0) {
+		*temp = NULL;
+		return -ENOMEM;
+	}
+	fd = mkostemp(*temp, O_CLOEXEC);
+	if (fd < 0) {
+		error = -errno;
+		free(*temp);
+		*temp = NULL;
+		return error;
+	}
+	mask = umask(0);
+	umask(mask);
+	if (fchmod(fd, 0666 & ~mask) == 0)
+		return fd;
+	error = -errno;
+	close(fd);
+	unlink(*temp);
+	free(*temp);
+	*temp = NULL;
+	return error;
+}
+
 struct perf_json *perf_json_create(const char *path)
 {
 	struct perf_json *json = calloc(1, sizeof *json);
-	mode_t mask;
+	char *temp;
 	int fd;
 
 	if (!json)
 		return NULL;
-	if (!strcmp(path, "-")) {
-		json->file = stdout;
-		return json;
-	}
-	json->path = strdup(path);
-	if (!json->path || asprintf(&json->temp, "%s.XXXXXX", path) < 0) {
-		json->temp = NULL;
+	json->file = open_memstream(&json->text, &json->n_text);
+	if (!json->file)
 		fail(json, -ENOMEM);
+	if (!strcmp(path, "-"))
 		return json;
-	}
-	fd = mkostemp(json->temp, O_CLOEXEC);
+	json->path = strdup(path);
+	if (!json->path)
+		fail(json, -ENOMEM);
+	fd = temp_create(path, &temp); /* whether it can be: known before the work, not after it */
 	if (fd < 0) {
-		fail(json, -errno);
-		free(json->temp);
-		json->temp = NULL;
+		fail(json, fd);
 		return json;
 	}
-	mask = umask(0);
-	umask(mask);
-	if (fchmod(fd, 0666 & ~mask) < 0)
-		fail(json, -errno);
-	json->file = fdopen(fd, "w");
-	if (!json->file) {
-		fail(json, -errno);
-		close(fd);
-	}
+	close(fd);
+	unlink(temp);
+	free(temp);
 	return json;
+}
+
+int perf_json_error(const struct perf_json *json)
+{
+	return json ? json->error : -ENOMEM;
 }
 
 /* True when a value may be printed. */
@@ -294,11 +323,50 @@ static void sync_directory(const char *path)
 
 static void destroy(struct perf_json *json)
 {
-	if (json->temp)
-		unlink(json->temp);
-	free(json->temp);
+	if (json->file)
+		fclose(json->file);
+	free(json->text);
 	free(json->path);
 	free(json);
+}
+
+/* The whole text to a descriptor. */
+static int write_all(int fd, const char *text, size_t n)
+{
+	while (n) {
+		ssize_t r = write(fd, text, n);
+
+		if (r < 0 && errno != EINTR)
+			return -errno;
+		if (r > 0) {
+			text += r;
+			n -= (size_t)r;
+		}
+	}
+	return 0;
+}
+
+/* Beside its place, synced, then over it. */
+static int put_in_place(const struct perf_json *json)
+{
+	char *temp;
+	int fd = temp_create(json->path, &temp), r;
+
+	if (fd < 0)
+		return fd;
+	r = write_all(fd, json->text, json->n_text);
+	if (r == 0 && fsync(fd) < 0)
+		r = -errno;
+	if (close(fd) < 0 && r == 0)
+		r = -errno;
+	if (r == 0 && rename(temp, json->path) < 0)
+		r = -errno;
+	if (r == 0)
+		sync_directory(json->path);
+	else
+		unlink(temp);
+	free(temp);
+	return r;
 }
 
 int perf_json_commit(struct perf_json *json)
@@ -311,20 +379,12 @@ int perf_json_commit(struct perf_json *json)
 	if (json->file) {
 		fputc('\n', json->file);
 		if (fflush(json->file) || ferror(json->file))
-			fail(json, errno ? -errno : -EIO);
+			fail(json, -ENOMEM);
 	}
-	if (json->file && json->temp) {
-		if (fsync(fileno(json->file)) < 0)
-			fail(json, -errno);
-		if (fclose(json->file))
-			fail(json, -errno);
-		if (!json->error && rename(json->temp, json->path) < 0)
-			fail(json, -errno);
-		if (!json->error) {
-			sync_directory(json->path);
-			free(json->temp);
-			json->temp = NULL;
-		}
+	if (!json->error) {
+		fflush(stdout);
+		fail(json, json->path ? put_in_place(json)
+				      : write_all(STDOUT_FILENO, json->text, json->n_text));
 	}
 	error = json->error;
 	destroy(json);
@@ -333,9 +393,6 @@ int perf_json_commit(struct perf_json *json)
 
 void perf_json_abandon(struct perf_json *json)
 {
-	if (!json)
-		return;
-	if (json->file && json->temp)
-		fclose(json->file);
-	destroy(json);
+	if (json)
+		destroy(json);
 }

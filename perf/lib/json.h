@@ -30,6 +30,9 @@ struct perf_json;
  */
 struct perf_json *perf_json_create(const char *path);
 
+/* The first failure so far, or 0: a path that cannot be written is known at once. */
+int perf_json_error(const struct perf_json *json);
+
 void perf_json_begin_object(struct perf_json *json, const char *key);
 void perf_json_end_object(struct perf_json *json);
 void perf_json_begin_array(struct perf_json *json, const char *key);

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/*
+ * spr_info: what this build and machine have, what sparring would use (marked *), and why not the
+ * rest.
+ *
+ * Path: every kind of spr_info_list as a titled table, or as one JSON object. Failures: a kind
+ * that cannot be listed is named on stderr, and the exit status is 1. SPR_* variables that
+ * nothing reads are warned about: a misspelt one would otherwise go unnoticed.
+ */
+#include "json.h"
+#include "options.h"
+#include "table.h"
+
+#include <sparring/sparring.h>
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+	enum spr_info_kind kind;
+	const char *title;
+	const char *key; /* in JSON */
+} kinds[] = {
+	{SPR_INFO_VERSION, "Version", "version"},
+	{SPR_INFO_CPU, "Processor", "cpu"},
+	{SPR_INFO_KERNELS, "Kernels", "kernels"},
+	{SPR_INFO_TRANSPORTS, "Transports", "transports"},
+	{SPR_INFO_INTERFACES, "Network interfaces", "interfaces"},
+	{SPR_INFO_ALGORITHMS, "Algorithms", "algorithms"},
+	{SPR_INFO_VARIABLES, "Environment variables", "variables"},
+};
+
+/* Where rows go. */
+struct sink {
+	struct perf_table *table; /* NULL: JSON */
+	struct perf_json *json;
+	unsigned rows;
+};
+
+static void row_to_table(void *arg, const struct spr_info_row *row)
+{
+	struct sink *sink = arg;
+
+	sink->rows++;
+	perf_table_cell(sink->table, "%s", row->chosen ? "*" : " ");
+	perf_table_cell(sink->table, "%s", row->name);
+	perf_table_cell(sink->table, "%s", row->value);
+	perf_table_cell(sink->table, "%s", row->source);
+	perf_table_cell(sink->table, "%s", row->detail);
+}
+
+static void row_to_json(void *arg, const struct spr_info_row *row)
+{
+	struct sink *sink = arg;
+
+	sink->rows++;
+	perf_json_begin_object(sink->json, NULL);
+	perf_json_string(sink->json, "name", row->name);
+	perf_json_string(sink->json, "value", row->value);
+	perf_json_string(sink->json, "source", row->source);
+	perf_json_string(sink->json, "detail", row->detail);
+	perf_json_bool(sink->json, "chosen", row->chosen);
+	perf_json_end_object(sink->json);
+}
+
+/* Warns about variables that nothing reads. */
+static void warn_unknown(void *arg, const struct spr_info_row *row)
+{
+	unsigned *warnings = arg;
+
+	if (strcmp(row->source, "unknown"))
+		return;
+	++*warnings;
+	fprintf(stderr,
+		"spr_info: warning: %s is set, but sparring knows no such variable; the nearest "
+		"one is %s\n",
+		row->name, row->detail);
+}
+
+/* Lists one kind. Returns 0, or -1 with a message. */
+static int list(enum spr_info_kind kind, const char *title, spr_info_fn fn, void *arg)
+{
+	int r = spr_info_list(kind, fn, arg);
+
+	if (r < 0)
+		fprintf(stderr, "spr_info: %s cannot be listed: %s\n", title, spr_strerror(r));
+	return r < 0 ? -1 : 0;
+}
+
+static int print_tables(void)
+{
+	static const struct perf_column columns[] = {{"", NULL, -1},
+						     {"name", NULL, -16},
+						     {"value", NULL, -8},
+						     {"source", NULL, -1},
+						     {"meaning", NULL, -1}};
+	struct sink sink = {
+		.table = perf_table_create(stdout, columns, spri_countof(columns), false)};
+	int status = 0;
+
+	if (!sink.table)
+		return 1;
+	for (size_t i = 0; i < spri_countof(kinds); i++) {
+		printf("%s%s\n", i ? "\n" : "", kinds[i].title);
+		sink.rows = 0;
+		if (list(kinds[i].kind, kinds[i].title, row_to_table, &sink) < 0)
+			status = 1;
+		if (sink.rows == 0)
+			printf("  (none)\n");
+		perf_table_print(sink.table, 0);
+	}
+	perf_table_destroy(sink.table);
+	return status;
+}
+
+static int print_json(const char *path)
+{
+	struct sink sink = {.json = perf_json_create(path)};
+	int status = 0, r;
+
+	perf_json_begin_object(sink.json, NULL);
+	perf_json_string(sink.json, "schema", "sparring.info");
+	perf_json_u64(sink.json, "version", 1);
+	for (size_t i = 0; i < spri_countof(kinds); i++) {
+		perf_json_begin_array(sink.json, kinds[i].key);
+		if (list(kinds[i].kind, kinds[i].title, row_to_json, &sink) < 0)
+			status = 1;
+		perf_json_end_array(sink.json);
+	}
+	perf_json_end_object(sink.json);
+	r = perf_json_commit(sink.json);
+	if (r < 0) {
+		fprintf(stderr, "spr_info: --json %s: %s\n", path, strerror(-r));
+		status = 1;
+	}
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	const char *json_path = NULL;
+	const struct perf_option table[] = {
+		{0, "json", PERF_OPT_STRING, "FILE",
+		 "write JSON there instead; - is standard output", &json_path, 0, 0},
+	};
+	const struct perf_options options = {"spr_info",
+					     "Prints what this machine has and what sparring would "
+					     "use (*), and why not the rest.",
+					     "[OPTIONS]",
+					     NULL,
+					     table,
+					     spri_countof(table),
+					     false};
+	unsigned warnings = 0;
+	int first;
+	int r = perf_options_parse(&options, argc, argv, &first);
+
+	if (r)
+		return r > 0 ? 0 : PERF_EXIT_USAGE;
+	r = json_path ? print_json(json_path) : print_tables();
+	fflush(stdout);
+	(void)!spr_info_list(SPR_INFO_VARIABLES, warn_unknown, &warnings);
+	return r;
+}
