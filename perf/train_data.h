@@ -36,7 +36,7 @@ int train_data_load(const char *directory, struct train_data *data, char *error,
 		    size_t error_bytes);
 void train_data_fini(struct train_data *data);
 
-/* Copies `n` images, chosen by `order` (NULL: first, first + 1, ...), as scaled values into `out`. */
+/* Copies n images as scaled values: order[first], ... or, where order is NULL, first, ... */
 void train_set_gather(const struct train_set *set, const uint32_t *order, size_t first, size_t n,
 		      float *out, uint8_t *labels);
 

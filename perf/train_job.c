@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/*
+ * Data-parallel training of one rank. Each epoch:
+ *
+ *   1. Shuffle all images from (seed, epoch): the same order on every rank.
+ *   2. For each global batch: this rank's share → gradient → spr_exchange_start → wait →
+ *      velocity = momentum · velocity + update; weights −= rate · velocity. The last images that
+ *      fill no global batch are left out.
+ *   3. Test on this rank's share of the test images; gather all ranks' counts, losses and a digest
+ *      of their weights.
+ *
+ * Every rank applies the same update to the same weights, so the digests must agree; ranks that
+ * drift apart end the job. So does a failed exchange: the outcome is the same on every rank.
+ */
+#include "train_job.h"
+
+#include <math.h>
+#include <stats.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* What a rank tells the others after an epoch. */
+struct epoch_message {
+	uint64_t digest; /* of the weights */
+	uint64_t n_correct;
+	uint64_t bytes;
+	double train_loss; /* mean of this rank's batches */
+	double test_loss;  /* sum over its images */
+	double seconds;
+};
+
+/* And after the last one. */
+struct final_message {
+	double bytes, value_bytes; /* of all steps */
+	double median_ms[TRAIN_N_PARTS], total_ms[TRAIN_N_PARTS];
+	double merge_ms, commit_ms;
+	uint64_t repairs;
+};
+
+const char *const train_part_names[TRAIN_N_PARTS] = {"compute", "select", "exchange", "step"};
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Fisher and Yates; the same on every rank. */
+static void shuffle(struct train_job *job, uint64_t epoch)
+{
+	uint64_t state = job->config.seed * 1000003u + epoch;
+	size_t n = job->data.train.count;
+
+	for (size_t i = 0; i < n; i++)
+		job->order[i] = (uint32_t)i;
+	for (size_t i = n - 1; i > 0; i--) {
+		size_t j = train_random(&state) % (i + 1);
+		uint32_t swap = job->order[i];
+
+		job->order[i] = job->order[j];
+		job->order[j] = swap;
+	}
+}
+
+/* The learning rate of a step of the whole schedule. */
+static float rate_at(const struct train_job *job, uint64_t step)
+{
+	const struct train_config *c = &job->config;
+	double done = (double)step / (double)(c->epochs * job->steps_per_epoch);
+	double rate = c->lr;
+
+	if (step < c->warmup_steps)
+		rate *= (double)(step + 1) / (double)c->warmup_steps;
+	if (strcmp(c->decay, "linear") == 0)
+		rate *= 1 - done;
+	else if (strcmp(c->decay, "cosine") == 0)
+		rate *= 0.5 * (1 + cos(M_PI * done));
+	return (float)rate;
+}
+
+static void apply_update(struct train_job *job, float rate)
+{
+	float momentum = (float)job->config.momentum, *restrict velocity = job->velocity;
+	float *restrict params = job->params;
+	const float *restrict update = job->update;
+
+	for (size_t i = 0; i < job->mlp.n_params; i++) {
+		velocity[i] = momentum * velocity[i] + update[i];
+		params[i] -= rate * velocity[i];
+	}
+}
+
+/* Hands the gradient over and waits for the update. */
+static int exchange_gradient(struct train_job *job, uint64_t step)
+{
+	struct spr_request *request = NULL;
+	int r = spr_exchange_start(job->exchange, job->gradient, job->update, &request);
+
+	if (r < 0)
+		return train_fail(job, "step %llu: %s (%s)", (unsigned long long)step,
+				  spr_strerror(r), spr_context_error(job->context));
+	r = spr_request_wait(request);
+	if (r < 0)
+		train_fail(job, "step %llu: %s (%s)%s", (unsigned long long)step, spr_strerror(r),
+			   spr_request_error(request),
+			   r == SPR_ENONFINITE ? "; a smaller --lr may help" : "");
+	spr_request_destroy(request);
+	return r;
+}
+
+/* One global batch. *loss is this rank's. */
+static int run_step(struct train_job *job, uint64_t epoch, uint64_t at, double *loss)
+{
+	uint64_t step = epoch * job->steps_per_epoch + at, batch = job->config.batch;
+	size_t first = (at * (uint64_t)job->n_ranks + (uint64_t)job->rank) * batch;
+	uint64_t t_start = now_ns(), t_gradient, t_update, t_end;
+	struct spr_exchange_stats stats;
+	int r;
+
+	train_set_gather(&job->data.train, job->order, first, batch, job->mlp.act[0], job->labels);
+	*loss = train_mlp_gradient(&job->mlp, job->params, job->labels, batch, job->gradient);
+	t_gradient = now_ns();
+	r = exchange_gradient(job, step);
+	if (r < 0)
+		return r;
+	t_update = now_ns();
+	apply_update(job, rate_at(job, step));
+	t_end = now_ns();
+	r = spr_exchange_stats(job->exchange, &stats);
+	if (r < 0)
+		return train_fail(job, "step %llu: no statistics: %s", (unsigned long long)step,
+				  spr_strerror(r));
+	job->sample[TRAIN_SELECT][job->step] = (double)stats.select_ns * 1e-6;
+	job->sample[TRAIN_EXCHANGE][job->step] =
+		(double)(t_update - t_gradient) * 1e-6 - (double)stats.select_ns * 1e-6;
+	job->sample[TRAIN_COMPUTE][job->step] =
+		(double)(t_gradient - t_start + t_end - t_update) * 1e-6;
+	job->sample[TRAIN_STEP][job->step] = (double)(t_end - t_start) * 1e-6;
+	job->wire_bytes += stats.wire_bytes;
+	job->value_bytes += stats.value_bytes;
+	job->merge_ns += stats.merge_ns;
+	job->commit_ns += stats.commit_ns;
+	job->repairs = stats.repairs;
+	job->epochs[epoch].density = stats.density;
+	job->step++;
+	return 0;
+}
+
+/* Adds up this rank's share of the test images. */
+static void evaluate(struct train_job *job, struct epoch_message *mine)
+{
+	size_t n = job->data.test.count, n_ranks = (size_t)job->n_ranks, rank = (size_t)job->rank;
+	size_t at = n * rank / n_ranks, end = n * (rank + 1) / n_ranks;
+
+	while (at < end) {
+		size_t batch = end - at < job->mlp.max_batch ? end - at : job->mlp.max_batch;
+
+		train_set_gather(&job->data.test, NULL, at, batch, job->mlp.act[0], job->labels);
+		train_mlp_evaluate(&job->mlp, job->params, job->labels, batch, &mine->test_loss,
+				   &mine->n_correct);
+		at += batch;
+	}
+}
+
+/* 64 bits that depend on every bit of the weights and its place. */
+static uint64_t digest_params(const struct train_job *job)
+{
+	uint64_t digest = 0xcbf29ce484222325u;
+
+	for (size_t i = 0; i < job->mlp.n_params; i++) {
+		uint32_t bits;
+
+		memcpy(&bits, &job->params[i], sizeof(bits));
+		digest = (digest ^ bits) * 0x100000001b3u;
+	}
+	return digest;
+}
+
+/* Gathers what every rank has to say; *all is given (free). */
+static int gather(struct train_job *job, const void *mine, size_t bytes, void *all_out)
+{
+	void *all = malloc((size_t)job->n_ranks * bytes);
+	int r;
+
+	if (!all)
+		return train_fail(job, "no memory");
+	r = spr_comm_allgather(job->comm, mine, all, bytes);
+	if (r < 0) {
+		free(all);
+		return train_fail(job, "gathering: %s (%s)", spr_strerror(r),
+				  spr_comm_error(job->comm));
+	}
+	*(void **)all_out = all;
+	return 0;
+}
+
+/* Puts the ranks' messages together into job->epochs[epoch]. */
+static int agree(struct train_job *job, uint64_t epoch, const struct epoch_message *mine)
+{
+	struct train_epoch *e = &job->epochs[epoch];
+	struct epoch_message *all = NULL;
+	uint64_t n_correct = 0;
+	int r = gather(job, mine, sizeof(*mine), &all);
+
+	if (r < 0)
+		return r;
+	for (int i = 0; i < job->n_ranks; i++) {
+		e->train_loss += all[i].train_loss / job->n_ranks;
+		e->test_loss += all[i].test_loss / (double)job->data.test.count;
+		e->bytes += all[i].bytes;
+		e->seconds = fmax(e->seconds, all[i].seconds);
+		n_correct += all[i].n_correct;
+		if (all[i].digest != all[0].digest && r == 0)
+			r = train_fail(job,
+				       "after epoch %llu the weights of rank %d (digest %016llx) "
+				       "differ from those of rank 0 (%016llx)",
+				       (unsigned long long)(epoch + 1), i,
+				       (unsigned long long)all[i].digest,
+				       (unsigned long long)all[0].digest);
+	}
+	e->test_accuracy = 100.0 * (double)n_correct / (double)job->data.test.count;
+	free(all);
+	return r;
+}
+
+static int run_epoch(struct train_job *job, uint64_t epoch)
+{
+	struct epoch_message mine = {0};
+	uint64_t start = now_ns(), bytes_before = job->wire_bytes;
+	char label[48], text[48];
+	double loss, sum = 0;
+	int r;
+
+	shuffle(job, epoch);
+	snprintf(label, sizeof(label), "epoch %llu/%llu", (unsigned long long)epoch + 1,
+		 (unsigned long long)job->config.epochs);
+	for (uint64_t at = 0; at < job->steps_per_epoch; at++) {
+		r = run_step(job, epoch, at, &loss);
+		if (r < 0)
+			return r;
+		sum += loss;
+		snprintf(text, sizeof(text), "loss %.3f", sum / (double)(at + 1));
+		if (job->rank == 0)
+			perf_progress_update(&job->bar, label, at + 1, job->steps_per_epoch, text);
+	}
+	mine.seconds = (double)(now_ns() - start) * 1e-9;
+	mine.bytes = job->wire_bytes - bytes_before;
+	mine.train_loss = sum / (double)job->steps_per_epoch;
+	mine.digest = job->digest = digest_params(job);
+	evaluate(job, &mine);
+	return agree(job, epoch, &mine);
+}
+
+/* Means over ranks of each rank's medians and totals. */
+static int summarise(struct train_job *job)
+{
+	struct train_summary *s = &job->summary;
+	struct final_message mine = {.bytes = (double)job->wire_bytes,
+				     .value_bytes = (double)job->value_bytes,
+				     .merge_ms = (double)job->merge_ns * 1e-6,
+				     .commit_ms = (double)job->commit_ns * 1e-6,
+				     .repairs = job->repairs};
+	struct final_message *all = NULL;
+	double steps = (double)job->step, share = 1.0 / job->n_ranks;
+	int r;
+
+	for (int part = 0; part < TRAIN_N_PARTS; part++) {
+		for (uint64_t i = 0; i < job->step; i++)
+			mine.total_ms[part] += job->sample[part][i];
+		mine.median_ms[part] = perf_stats_median_of(job->sample[part], job->step);
+	}
+	r = gather(job, &mine, sizeof(mine), &all);
+	if (r < 0)
+		return r;
+	for (int i = 0; i < job->n_ranks; i++) {
+		s->bytes_per_step += all[i].bytes / steps * share;
+		s->value_bytes_per_step += all[i].value_bytes / steps * share;
+		s->bytes_busiest = fmax(s->bytes_busiest, all[i].bytes / steps);
+		s->merge_ms += all[i].merge_ms * share;
+		s->commit_ms += all[i].commit_ms * share;
+		s->repairs += all[i].repairs;
+		for (int part = 0; part < TRAIN_N_PARTS; part++) {
+			s->median_ms[part] += all[i].median_ms[part] * share;
+			s->total_ms[part] += all[i].total_ms[part] * share;
+		}
+	}
+	s->seconds = (double)(now_ns() - job->start_ns) * 1e-9;
+	free(all);
+	return 0;
+}
+
+int train_job_run(struct train_job *job)
+{
+	int r;
+
+	job->start_ns = now_ns();
+	for (uint64_t epoch = job->first_epoch; epoch < job->config.epochs; epoch++) {
+		r = run_epoch(job, epoch);
+		perf_progress_clear(&job->bar);
+		if (r < 0)
+			return r;
+		if (job->rank == 0)
+			train_report_epoch(job, epoch);
+		if (job->config.save) {
+			r = train_checkpoint_save(job, epoch + 1);
+			if (r < 0)
+				return r;
+		}
+	}
+	return job->step > 0 ? summarise(job) : 0;
+}
