@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Meeting through the caller's own allgather (MPI, a store, pipes). Happy path: rank and number of ranks come from
- * the options, each allgather is one call of the function. Failures: a rank out of range is SPR_EARGUMENT; what
- * the function returns below zero is passed on unchanged, a positive result is SPR_EBOOTSTRAP. The deadline is the
- * caller's business: nothing here can end its function.
+ * Meeting through the caller's own allgather (MPI, a store, pipes). Happy path: rank and
+ * number of ranks come from the options, each allgather is one call of the function.
+ * Failures: a rank out of range is SPR_EARGUMENT; what the function returns below zero is
+ * passed on unchanged, a positive result is SPR_EBOOTSTRAP. The deadline is the caller's
+ * business: nothing here can end its function.
  */
 #include <bootstrap/bootstrap.h>
 

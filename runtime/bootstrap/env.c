@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Meeting by the environment: SPR_RANK, SPR_SIZE, and SPR_ROOT (host:port of rank 0), or SPR_ROOT_FD on rank 0, a
- * listening socket that it inherits. Happy path: the variables are read and checked, then a star (star.h) is opened.
- * Failures: SPR_EENVIRONMENT with a text that names the variable, its value and what would be right; those of the star.
+ * Meeting by the environment: SPR_RANK, SPR_SIZE, and SPR_ROOT (host:port of rank 0), or
+ * SPR_ROOT_FD on rank 0, a listening socket that it inherits. Happy path: the variables are
+ * read and checked, then a star (star.h) is opened. Failures: SPR_EENVIRONMENT with a text
+ * that names the variable, its value and what would be right; those of the star.
  */
 #include <bootstrap/bootstrap.h>
 #include <internal/env.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Meeting inside a simulation, in its virtual time. Happy path: rank and number of ranks are the context's place;
- * an allgather is spri_sim_allgather, which lets the other ranks run. Failures: SPR_ELOST when a rank was killed
- * that has not given its bytes, SPR_ETIMEOUT when the deadline of virtual time passes.
+ * Meeting inside a simulation, in its virtual time. Happy path: rank and number of ranks
+ * are the context's place; an allgather is spri_sim_allgather, which lets the other ranks
+ * run. Failures: SPR_ELOST when a rank was killed that has not given its bytes,
+ * SPR_ETIMEOUT when the deadline of virtual time passes.
  */
 #include <bootstrap/bootstrap.h>
 #include <context.h>

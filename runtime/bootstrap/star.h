@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * A meeting over TCP sockets in the shape of a star: rank 0 (star_root.c) listens, all others (star_leaf.c) connect to it.
- * Private to bootstrap/. Frames are little-endian; docs/wire.md, "Meeting":
+ * A meeting over TCP sockets in the shape of a star: rank 0 (star_root.c) listens, all
+ * others (star_leaf.c) connect to it. Private to bootstrap/. Frames are little-endian;
+ * docs/wire.md, "Meeting":
  *
  *   offset size name
  *        0    4 magic    "SPRM"
@@ -15,7 +16,8 @@
  *       24    8 bytes    of the payload that follows
  *
  * leaf → root: HELLO (payload: u64, nanoseconds until its deadline), then per allgather one GATHER.
- * root → leaf: HERE at once, WELCOME when all are here, then per allgather one ALL; or REFUSED / ERROR (payload: text) and the end.
+ * root → leaf: HERE at once, WELCOME when all are here, then per allgather one ALL; or
+ * REFUSED / ERROR (payload: text) and the end.
  */
 #ifndef SPRI_STAR_H
 #define SPRI_STAR_H
@@ -65,7 +67,10 @@ struct star_frame {
 	size_t total;		/* out: header and payload */
 };
 
-/* The state of a meeting is one of these. Each open accepts a zeroed meeting->state; close accepts what a failed open left. */
+/*
+ * The state of a meeting is one of these. Each open accepts a zeroed meeting->state; close
+ * accepts what a failed open left.
+ */
 int spri_star_root_open(struct spri_meeting *meeting, const struct star_options *options) SPRI_MUST;
 int spri_star_root_allgather(struct spri_meeting *meeting, const void *mine, void *all,
 			     size_t bytes) SPRI_MUST;
@@ -79,10 +84,16 @@ void spri_star_leaf_close(struct spri_meeting *meeting);
 
 void spri_star_pack(uint8_t *head, enum star_kind kind, const struct spri_meeting *meeting,
 		    int status, uint32_t round, uint64_t bytes);
-/* Returns 0; SPR_EPROTOCOL: the magic is another. The version is the caller's to check, before it reads the other fields. */
+/*
+ * Returns 0; SPR_EPROTOCOL: the magic is another. The version is the caller's to check,
+ * before it reads the other fields.
+ */
 int spri_star_unpack(const uint8_t *head, struct star_head *out) SPRI_MUST;
 
-/* Reads until *done = total. Returns 0; SPRI_AGAIN; -ECONNRESET at the end of the stream, other negative errno. */
+/*
+ * Reads until *done = total. Returns 0; SPRI_AGAIN; -ECONNRESET at the end of the stream,
+ * other negative errno.
+ */
 int spri_star_read(int fd, void *buffer, size_t total, size_t *done) SPRI_MUST;
 /* Sends what is left of a frame. Returns 0 when all of it went; SPRI_AGAIN; negative errno. */
 int spri_star_write(int fd, struct star_frame *frame) SPRI_MUST;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * The door of a star's root: the listener, and strangers until they are a rank; see star_root.c for the whole.
+ * The door of a star's root: the listener, and strangers until they are a rank; see
+ * star_root.c for the whole.
  *
- * Happy path: listen, accept, read a HELLO, check it, answer HERE. Failures: star_root.c lists them.
+ * Happy path: listen, accept, read a HELLO, check it, answer HERE. Failures: star_root.c
+ * lists them.
  */
 #include <internal/bits.h>
 #include <internal/bytes.h>

@@ -3,13 +3,15 @@
 /*
  * A star's leaf: every rank but 0.
  *
- * Happy path: connect to rank 0 (each address of its name in turn), HELLO, HERE comes back, wait for WELCOME; per
- * allgather send GATHER and wait for ALL. One request is under way at a time.
+ * Happy path: connect to rank 0 (each address of its name in turn), HELLO, HERE comes back,
+ * wait for WELCOME; per allgather send GATHER and wait for ALL. One request is under way at
+ * a time.
  *
- * Failures. Nobody listens yet, the network is not up, or what listened was the end of an earlier meeting (the
- * stream ends before any answer): tried again with growing pauses until the deadline, since rank 0 may start later.
- * A name that does not resolve: at once, unless the resolver asks to try again. (getaddrinfo blocks for the
- * resolver's own time limits; numbers never ask it.) REFUSED and ERROR end the meeting with rank 0's text. The
+ * Failures. Nobody listens yet, the network is not up, or what listened was the end of an
+ * earlier meeting (the stream ends before any answer): tried again with growing pauses
+ * until the deadline, since rank 0 may start later. A name that does not resolve: at once,
+ * unless the resolver asks to try again. (getaddrinfo blocks for the resolver's own time
+ * limits; numbers never ask it.) REFUSED and ERROR end the meeting with rank 0's text. The
  * stream ends in mid-meeting: SPR_ELOST, rank 0 is gone. The deadline: SPR_ETIMEOUT.
  */
 #include <internal/alloc.h>
@@ -38,7 +40,10 @@ struct leaf {
 	char root[300];	   /* host:port as given, for texts */
 };
 
-/* Waits for events on fd. Returns 0, or SPR_ETIMEOUT at the deadline; poll's own errors show at the next call on fd. */
+/*
+ * Waits for events on fd. Returns 0, or SPR_ETIMEOUT at the deadline; poll's own errors
+ * show at the next call on fd.
+ */
 static int await(int fd, short events, uint64_t deadline_ns)
 {
 	struct pollfd p = {.fd = fd, .events = events};
@@ -82,7 +87,10 @@ static int connect_one(const struct addrinfo *address, uint64_t deadline_ns, int
 	return 0;
 }
 
-/* Reads one frame header and, for REFUSED and ERROR, turns it into a failure. `got` says how far it came. */
+/*
+ * Reads one frame header and, for REFUSED and ERROR, turns it into a failure. `got` says
+ * how far it came.
+ */
 static int read_head(struct spri_meeting *meeting, struct leaf *leaf, struct star_head *head,
 		     size_t *got)
 {
@@ -136,7 +144,10 @@ static int lost_root(struct spri_meeting *meeting, const struct leaf *leaf)
 	return SPR_ELOST;
 }
 
-/* HELLO, and the answer when all ranks are here. *answered: rank 0 said something, so trying again is no use. */
+/*
+ * HELLO, and the answer when all ranks are here. *answered: rank 0 said something, so
+ * trying again is no use.
+ */
 static int say_hello(struct spri_meeting *meeting, struct leaf *leaf, bool *answered)
 {
 	uint8_t left[STAR_HELLO_BYTES];
@@ -164,7 +175,10 @@ static int say_hello(struct spri_meeting *meeting, struct leaf *leaf, bool *answ
 	return r;
 }
 
-/* One try over all addresses. Returns 0 when the meeting is open; SPRI_AGAIN with *why when a later try may do; negative. */
+/*
+ * One try over all addresses. Returns 0 when the meeting is open; SPRI_AGAIN with *why when
+ * a later try may do; negative.
+ */
 static int try_once(struct spri_meeting *meeting, struct leaf *leaf, const struct addrinfo *list,
 		    int *why)
 {

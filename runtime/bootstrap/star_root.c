@@ -3,16 +3,18 @@
 /*
  * A star's root: rank 0. One poll() serves every socket, so nobody can make the others wait.
  *
- * Happy path: listen (on the address of SPR_ROOT when it is a number of this machine or "localhost", else on every
- * address, because /etc/hosts likes to lie about this machine's own name; or take the inherited socket); accept; a
- * HELLO whose version, size and rank are right makes the stranger that rank and is answered with HERE; when all are
- * here the listener is closed (an inherited one stays open) and everybody gets WELCOME. Per allgather: one
- * GATHER from each, then ALL to each, out of one buffer.
+ * Happy path: listen (on the address of SPR_ROOT when it is a number of this machine or
+ * "localhost", else on every address, because /etc/hosts likes to lie about this machine's
+ * own name; or take the inherited socket); accept; a HELLO whose version, size and rank are
+ * right makes the stranger that rank and is answered with HERE; when all are here the
+ * listener is closed (an inherited one stays open) and everybody gets WELCOME. Per
+ * allgather: one GATHER from each, then ALL to each, out of one buffer.
  *
- * Failures. A stranger that sends something else, nothing for STRANGER_NS, or is one too many is dropped. Another
- * version, another size, a rank out of range or taken: REFUSED with the reason; the last such reason is put behind the text of a deadline
- * that passes. A rank that leaves: SPR_ELOST. The deadline (the earliest of all ranks'): SPR_ETIMEOUT naming who is
- * missing. Both go to everybody as ERROR before the sockets are closed.
+ * Failures. A stranger that sends something else, nothing for STRANGER_NS, or is one too
+ * many is dropped. Another version, another size, a rank out of range or taken: REFUSED
+ * with the reason; the last such reason is put behind the text of a deadline that passes. A
+ * rank that leaves: SPR_ELOST. The deadline (the earliest of all ranks'): SPR_ETIMEOUT
+ * naming who is missing. Both go to everybody as ERROR before the sockets are closed.
  */
 #include <internal/alloc.h>
 #include <internal/bits.h>
@@ -60,8 +62,9 @@ static void close_all(struct spri_meeting *meeting)
 }
 
 /*
- * Tells everybody why the meeting is over, waits a little until they have read it (closing a socket with unread input
- * would throw away what is on its way out), and closes. Returns status.
+ * Tells everybody why the meeting is over, waits a little until they have read it (closing
+ * a socket with unread input would throw away what is on its way out), and closes. Returns
+ * status.
  */
 static int fail(struct spri_meeting *meeting, int status)
 {
@@ -78,7 +81,10 @@ static int fail(struct spri_meeting *meeting, int status)
 		if (peer->fd < 0)
 			continue;
 		spri_star_pack(last.head, STAR_ERROR, meeting, status, root->round, bytes);
-		/* In the middle of another frame there is no place for it; the end of the stream has to do. */
+		/*
+		 * In the middle of another frame there is no place for it; the end of the
+		 * stream has to do.
+		 */
 		if (peer->out.done == peer->out.total)
 			(void)!spri_star_write(peer->fd, &last);
 		(void)shutdown(peer->fd, SHUT_WR);
@@ -171,7 +177,10 @@ static int gather_ranks(struct spri_meeting *meeting)
 	return r < 0 ? fail(meeting, r) : 0;
 }
 
-/* Sends every peer's out frame, as they take it. A peer that is gone is noted in *lost. Returns 0, or SPR_ETIMEOUT. */
+/*
+ * Sends every peer's out frame, as they take it. A peer that is gone is noted in *lost.
+ * Returns 0, or SPR_ETIMEOUT.
+ */
 static int flush(struct spri_meeting *meeting, uint32_t *lost)
 {
 	struct root *root = meeting->state;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* The state of a star's root, which star_root.c (the ranks) and star_door.c (who is not one yet) share. */
+/*
+ * The state of a star's root, which star_root.c (the ranks) and star_door.c (who is not one
+ * yet) share.
+ */
 #ifndef SPRI_STAR_ROOT_H
 #define SPRI_STAR_ROOT_H
 

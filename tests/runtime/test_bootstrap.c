@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Meetings: the star of sockets behind SPR_RANK, SPR_SIZE, SPR_ROOT and SPR_ROOT_FD, with one process per rank on
- * loopback; the callback row. Each rank leaves what happened to it in shared memory, the test compares.
+ * Meetings: the star of sockets behind SPR_RANK, SPR_SIZE, SPR_ROOT and SPR_ROOT_FD, with one
+ * process per rank on loopback; the callback row. Each rank leaves what happened to it in shared
+ * memory, the test compares.
  */
 #include <bootstrap/bootstrap.h>
 #include <check.h>
