@@ -7,7 +7,7 @@
  *   1. Read the command line and the data.
  *   2. Open a context, make a communicator (the SPR_* variables that spr_run sets; without them
  *      one rank), see that all ranks were started alike.
- *   3. Make the exchange with its density schedule; draw the weights from the seed, or restore them.
+ *   3. Make the exchange with its density schedule; draw the weights or restore them.
  *   4. Train, report, write the JSON file.
  *
  * A failure on a rank is one line on stderr with that rank's number, and exit status 1 (2 for a

@@ -88,7 +88,7 @@ int train_fail(const struct train_job *job, const char *format, ...) SPRI_PRINTF
 /* Names of a step's parts, by enum train_part. */
 extern const char *const train_part_names[TRAIN_N_PARTS];
 
-/* All epochs; what was measured is in job->epochs and job->summary. Returns: 0; negative after a message. */
+/* All epochs; fills job->epochs and job->summary. Returns: 0; negative after a message. */
 int train_job_run(struct train_job *job) SPRI_MUST;
 
 /* After an epoch: for people, on stdout; on rank 0 alone. */

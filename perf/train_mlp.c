@@ -8,7 +8,7 @@
  *   1. gradient of W = act[l]ᵀ · D, gradient of b = column sums of D
  *   2. D ← (D · Wᵀ) where act[l] > 0, else 0
  *
- * Matrices are row-major with one image per row. Nothing here allocates after init and nothing fails.
+ * Matrices are row-major, one image per row. After init nothing allocates and nothing fails.
  */
 #include "train_mlp.h"
 
@@ -65,7 +65,7 @@ void train_mlp_draw(const struct train_mlp *mlp, float *params, uint64_t seed)
 
 	for (int l = 0; l < mlp->n_layers; l++) {
 		size_t n = mlp->width[l] * mlp->width[l + 1];
-		/* Uniform in ±sqrt(6 / inputs) has He's variance, 2 / inputs; needs no logarithm, so no libm bits. */
+		/* Uniform in ±sqrt(6 / inputs): He's variance, 2 / inputs, and no logarithm. */
 		double bound = sqrt(6.0 / (double)mlp->width[l]);
 
 		for (size_t i = 0; i < n; i++) {

@@ -25,11 +25,11 @@ struct train_mlp {
 	float *delta[2]; /* derivatives by them, max_batch × widest; owned */
 };
 
-/* Returns: 0; -EINVAL for a shape that is none, -ENOMEM. train_mlp_fini accepts `mlp` either way. */
+/* Returns: 0; -EINVAL for a shape that is none, -ENOMEM. fini accepts `mlp` either way. */
 int train_mlp_init(struct train_mlp *mlp, const size_t *width, int n_layers, size_t max_batch);
 void train_mlp_fini(struct train_mlp *mlp);
 
-/* Fills `params` with He's uniform weights and zero biases; the same bits for the same seed anywhere. */
+/* He's uniform weights and zero biases; the same bits for the same seed anywhere. */
 void train_mlp_draw(const struct train_mlp *mlp, float *params, uint64_t seed);
 
 /*

@@ -3,8 +3,8 @@
 /*
  * What spr_train says: a line per epoch, the summary, the JSON file. Rank 0 alone speaks.
  *
- * The JSON file has the schema "sparring.train", version 1: config, epochs, totals, per_step. A reader
- * ignores names that it does not know; a name that is here keeps its meaning within a version.
+ * The JSON file has the schema "sparring.train", version 1: config, epochs, totals, step_median_ms.
+ * A reader ignores names that it does not know; a name keeps its meaning within a version.
  */
 #include "train_job.h"
 
