@@ -12,6 +12,7 @@
 
 static const struct spri_transport *const rows[] = {
 	&spri_verbs,
+	&spri_tcp,
 	&spri_loop,
 };
 
