@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/*
+ * raw32: `count` offsets from the chunk's base, u32, then `count` values, f32. 8 bytes per entry.
+ * The first offset is 0, the others ascend strictly.
+ *
+ * A list that spans 2^32 indices or more is cut where an offset would not fit: fit() ends the chunk
+ * there, and the next one has a base of its own.
+ *
+ * Decoding trusts nothing: each offset is read once, and is compared with the one before and with
+ * the room up to `length` before it is added to the base, so no sum can wrap.
+ */
+#include <codec/rows.h>
+#include <internal/bits.h>
+#include <internal/bytes.h>
+
+#define ENTRY_BYTES 8u
+
+static uint64_t raw32_bound(uint64_t count)
+{
+	return count * ENTRY_BYTES;
+}
+
+static uint32_t raw32_fit(const uint64_t *index, uint64_t n, size_t room)
+{
+	uint64_t low = 0, high = spri_min_u64(spri_min_u64(n, room / ENTRY_BYTES), UINT32_MAX);
+
+	if (high == 0 || index[high - 1] - index[0] <= UINT32_MAX)
+		return (uint32_t)high;
+	/* index[low] is within reach of the first, index[high - 1] is not: halve until they meet */
+	while (high - low > 1) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (index[middle] - index[0] <= UINT32_MAX)
+			low = middle;
+		else
+			high = middle;
+	}
+	return (uint32_t)(low + 1);
+}
+
+static uint32_t raw32_encode(uint8_t *payload, const uint64_t *index, const float *value,
+			     uint32_t n)
+{
+	uint8_t *values = payload + 4 * (size_t)n;
+
+	for (uint32_t i = 0; i < n; i++)
+		spri_put_u32(payload + 4 * (size_t)i, (uint32_t)(index[i] - index[0]));
+	for (uint32_t i = 0; i < n; i++)
+		spri_put_u32(values + 4 * (size_t)i, spri_f32_bits(value[i]));
+	return n * ENTRY_BYTES;
+}
+
+static int raw32_decode(const struct spri_chunk *chunk, uint64_t *index, float *value,
+			uint64_t after, uint64_t length)
+{
+	const uint8_t *offsets = chunk->payload,
+		      *values = chunk->payload + 4 * (size_t)chunk->count;
+	uint64_t room, last = 0;
+
+	if (chunk->payload_bytes != raw32_bound(chunk->count))
+		return spri_trace(SPR_EPROTOCOL);
+	if (chunk->count == 0)
+		return 0;
+	if (chunk->base >= length || (after != SPRI_NO_INDEX && chunk->base <= after))
+		return spri_trace(SPR_EPROTOCOL);
+	room = length - chunk->base; /* offsets are below it */
+	for (uint32_t i = 0; i < chunk->count; i++) {
+		uint64_t offset = spri_get_u32(offsets + 4 * (size_t)i);
+		bool in_order = i == 0 ? offset == 0 : offset > last;
+
+		if (!in_order || offset >= room)
+			return spri_trace(SPR_EPROTOCOL);
+		index[i] = chunk->base + offset;
+		value[i] = spri_f32_from_bits(spri_get_u32(values + 4 * (size_t)i));
+		last = offset;
+	}
+	return 0;
+}
+
+const struct spri_codec spri_codec_raw32 = {
+	SPRI_CODEC_RAW32,
+	"raw32",
+	"32-bit offsets from a base index, then 32-bit floats",
+	true,
+	true,
+	raw32_bound,
+	raw32_fit,
+	raw32_encode,
+	raw32_decode,
+};

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/*
+ * The moves of a tournament; see tournament.h. Memory is allocated once, at the start: lists are
+ * never longer than 2k before a cut and k after it, and at most k entries are cut off per round.
+ *
+ * Failures: no memory at the start (the operation runs in failed mode); a malformed or too long
+ * list is SPR_EPROTOCOL; a sum that is not finite is reported without a rank, because all ranks
+ * that make the same merge find it. Sums of what one rank adopted twice are the residual's
+ * business: under ERROR an overflow there is left in the residual, where the next step finds it,
+ * and nothing is lost unnoticed.
+ */
+#include <coll/tournament.h>
+#include <errno.h>
+#include <internal/alloc.h>
+
+enum { MINE, SUM, CHUNK, TRIMMED, ADOPTED, ADOPTED_NEXT, N_LISTS };
+
+int spri_tournament_start(struct spri_op *op, uint32_t n_cuts)
+{
+	uint64_t keep = spri_sparse_keep(op);
+	/* a vector of keep elements is never cut: no sum has more entries */
+	uint64_t cut = n_cuts > 0 && keep < op->length ? keep : 0;
+	uint64_t adopted = cut == 0 ? 0 : spri_min_u64(n_cuts * cut, op->length + cut);
+	uint64_t sum = n_cuts > 0 ? 2 * keep : keep;
+	const uint64_t capacities[N_LISTS] = {
+		[MINE] = sum,
+		[SUM] = sum,
+		[CHUNK] = spri_min_u64(keep, spri_transfer_room(op, SPRI_CODEC_RAW32)),
+		[TRIMMED] = cut,
+		[ADOPTED] = adopted,
+		[ADOPTED_NEXT] = adopted,
+	};
+	struct spri_list lists[N_LISTS];
+	struct spri_tournament *t;
+
+	if (spri_op_failed(op))
+		return 0; /* nothing will be merged */
+	t = spri_sparse_alloc(sizeof *t, capacities, N_LISTS, lists);
+	if (!t)
+		return spri_trace(-ENOMEM);
+	op->state = t;
+	t->keep = keep;
+	t->mine = lists[MINE];
+	t->sum = lists[SUM];
+	t->chunk = lists[CHUNK];
+	t->trimmed = lists[TRIMMED];
+	t->adopted = lists[ADOPTED];
+	t->adopted_next = lists[ADOPTED_NEXT];
+	spri_sparse_input(op, &t->mine);
+	return 0;
+}
+
+void spri_tournament_finish(struct spri_op *op)
+{
+	spri_free(op->state);
+	op->state = NULL;
+	op->sum = (struct spri_list){0};
+	op->adopted = (struct spri_list){0};
+}
+
+static void swap(struct spri_list *a, struct spri_list *b)
+{
+	struct spri_list t = *a;
+
+	*a = *b;
+	*b = t;
+}
+
+int spri_tournament_send(struct spri_op *op, uint32_t to, uint32_t round)
+{
+	const struct spri_tournament *t = op->state;
+	struct spri_block block = {.id = op->comm->rank};
+
+	if (!t)
+		return spri_transfer_send(op, to, round, SPRI_CODEC_RAW32, NULL, 0,
+					  &op->cursor.sending);
+	block.index = t->mine.index;
+	block.value = t->mine.value;
+	block.count = t->mine.count;
+	return spri_transfer_send(op, to, round, SPRI_CODEC_RAW32, &block, 1, &op->cursor.sending);
+}
+
+/*
+ * How many of the n ascending indices are not above `last`. Gallops: chunks reach about as far as
+ * they are long.
+ */
+static uint64_t reach(const uint64_t *index, uint64_t n, uint64_t last)
+{
+	uint64_t low = 0, step = 1, high;
+
+	while (low + step <= n && index[low + step - 1] <= last) {
+		low += step;
+		step *= 2;
+	}
+	high = spri_min_u64(low + step, n + 1) - 1; /* index[high] is above last, if there is one */
+	while (low < high) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (index[middle] <= last)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* sum += the next n entries of mine ⊤ theirs. */
+static void merge_some(struct spri_op *op, uint64_t n, const struct spri_list *theirs,
+		       bool ours_first)
+{
+	struct spri_tournament *t = op->state;
+	const uint64_t *index = t->mine.index + t->merged;
+	const float *value = t->mine.value + t->merged;
+	struct spri_finite finite = SPRI_FINITE_NONE;
+
+	if (ours_first)
+		spri_merge(&t->sum, index, value, n, theirs->index, theirs->value, theirs->count,
+			   op->policy, &finite);
+	else
+		spri_merge(&t->sum, theirs->index, theirs->value, theirs->count, index, value, n,
+			   op->policy, &finite);
+	t->merged += n;
+	spri_op_report_finite(op, &finite, SPRI_NO_RANK);
+}
+
+/* One chunk of the partner's list, and what it reaches of ours. */
+static int merge_chunk(struct spri_op *op, uint32_t from, const struct spri_chunk *chunk,
+		       bool ours_first)
+{
+	struct spri_tournament *t = op->state;
+	struct spri_receiving *receiving = &op->cursor.receiving;
+	uint64_t start_ns = spri_op_now(op);
+	int r;
+
+	if (chunk->count > t->chunk.capacity || chunk->count > t->keep - receiving->entries) {
+		spri_text_set(&op->text, "rank %u sent a list of more than %llu entries", from,
+			      (unsigned long long)t->keep);
+		return spri_trace(SPR_EPROTOCOL);
+	}
+	r = spri_sparse_decode(op, from, chunk, t->chunk.index, t->chunk.value,
+			       receiving->any ? receiving->after : SPRI_NO_INDEX);
+	if (r < 0)
+		return r;
+	t->chunk.count = chunk->count;
+	if (chunk->count > 0) {
+		receiving->any = true;
+		receiving->after = t->chunk.index[chunk->count - 1];
+		receiving->entries += chunk->count;
+		merge_some(op,
+			   reach(t->mine.index + t->merged, t->mine.count - t->merged,
+				 receiving->after),
+			   &t->chunk, ours_first);
+	}
+	if (chunk->flags & SPRI_CHUNK_LAST_OF_ROUND) {
+		t->chunk.count = 0;
+		merge_some(op, t->mine.count - t->merged, &t->chunk, ours_first);
+	}
+	op->stats.merge_ns += spri_op_now(op) - start_ns;
+	return 0;
+}
+
+int spri_tournament_merge(struct spri_op *op, uint32_t from, uint32_t round, bool ours_first)
+{
+	struct spri_chunk chunk;
+	int r;
+
+	while (!op->cursor.receiving.done) {
+		r = spri_transfer_receive(op, from, round, &chunk);
+		if (r)
+			return r;
+		if (!spri_op_failed(op))
+			r = merge_chunk(op, from, &chunk, ours_first);
+		spri_transfer_release(op, from);
+		if (r < 0)
+			return r;
+		op->cursor.receiving.done = chunk.flags & SPRI_CHUNK_LAST_OF_ROUND;
+	}
+	return 0;
+}
+
+int spri_tournament_take(struct spri_op *op, uint32_t from, uint32_t round)
+{
+	struct spri_tournament *t = op->state;
+	struct spri_chunk chunk;
+	int r;
+
+	while (!op->cursor.receiving.done) {
+		r = spri_transfer_receive(op, from, round, &chunk);
+		if (r)
+			return r;
+		if (!spri_op_failed(op))
+			r = spri_sparse_take(op, from, &chunk, &t->sum);
+		spri_transfer_release(op, from);
+		if (r < 0)
+			return r;
+		op->cursor.receiving.done = chunk.flags & SPRI_CHUNK_LAST_OF_ROUND;
+	}
+	if (t && !spri_op_failed(op))
+		swap(&t->mine, &t->sum);
+	return 0;
+}
+
+/* Keeps of the trimmed entries those that fall to this rank. */
+static void choose(const struct spri_bracket *bracket, uint32_t d, struct spri_list *trimmed)
+{
+	uint64_t kept = 0;
+
+	for (uint64_t i = 0; i < trimmed->count; i++) {
+		if (spri_bracket_adopter(bracket, d, trimmed->index[i]) != bracket->rank)
+			continue;
+		trimmed->index[kept] = trimmed->index[i];
+		trimmed->value[kept++] = trimmed->value[i];
+	}
+	trimmed->count = kept;
+}
+
+void spri_tournament_cut(struct spri_op *op, const struct spri_bracket *bracket, uint32_t d)
+{
+	struct spri_tournament *t = op->state;
+	struct spri_finite ignored = SPRI_FINITE_NONE;
+	bool drop = op->policy == SPR_NONFINITE_DROP;
+	uint64_t start_ns;
+
+	if (spri_op_failed(op))
+		return;
+	start_ns = spri_op_now(op);
+	t->trimmed.count = 0;
+	spri_trim(&t->sum, t->keep, &t->trimmed);
+	if (bracket)
+		choose(bracket, d, &t->trimmed);
+	if (t->trimmed.count > 0) {
+		t->adopted_next.count = 0;
+		spri_merge(&t->adopted_next, t->adopted.index, t->adopted.value, t->adopted.count,
+			   t->trimmed.index, t->trimmed.value, t->trimmed.count,
+			   drop ? SPR_NONFINITE_DROP : SPR_NONFINITE_PROPAGATE, &ignored);
+		swap(&t->adopted, &t->adopted_next);
+	}
+	swap(&t->mine, &t->sum);
+	op->stats.merge_ns += spri_op_now(op) - start_ns;
+}
+
+void spri_tournament_next(struct spri_op *op, uint32_t phase, uint32_t round)
+{
+	struct spri_tournament *t = op->state;
+
+	op->cursor = (struct spri_cursor){.phase = phase, .round = round};
+	if (t) {
+		t->merged = 0;
+		t->sum.count = 0;
+	}
+}
+
+void spri_tournament_end(struct spri_op *op)
+{
+	struct spri_tournament *t = op->state;
+
+	if (!t || spri_op_failed(op))
+		return;
+	spri_trim(&t->mine, t->keep, NULL);
+	op->sum = t->mine;
+	op->adopted = t->adopted;
+}
