@@ -3,23 +3,24 @@
 /*
  * The states of a connection over a byte stream, all edges:
  *
- *            connect(active)             tcp connected                  accepted, CONFIRM sent
- *      NEW ──────────────────► DIALING ────────────────► ASKING ─────────────────────────────► UP
- *       │                         ▲    next address        │
- *       │                         └────────────────────────┘
- *       │ connect(passive)        a hello fits                           CONFIRM received
- *       └───────────► AWAITING ────────────────────────► ANSWERED ───────────────────────────► UP
- *                         ▲      stream ended, or newer hello │
- *                         └───────────────────────────────────┘
+ *          connect(active)        tcp connected              accepted, CONFIRM sent
+ *      NEW ───────────────► DIALING ──────────► ASKING ───────────────────────────► UP
+ *       │                      ▲  next address    │
+ *       │                      └──────────────────┘
+ *       │ connect(passive)      a hello fits                    CONFIRM received
+ *       └──────────────► AWAITING ──────────► ANSWERED ───────────────────────────► UP
+ *                            ▲  stream ended, or  │
+ *                            └──── newer hello ───┘
  *
- *           GOODBYE received          close()                    FAREWELL, GOODBYE, end of stream, or 1 s
- *      UP ──────────────────► LEFT ──────────► CLOSING ─────────────────────────────► DONE
- *       └───────────────────────── close() ──────▲
+ *          GOODBYE received       close()            FAREWELL, GOODBYE, end of stream, 1 s
+ *      UP ────────────────► LEFT ─────────► CLOSING ────────────────────────────► DONE
+ *       └────────────────── close() ──────────▲
  *
- *      NEW, DIALING, ASKING, AWAITING, ANSWERED ─── close() ───► DONE
- *      LEFT ─── close() after the stream has ended ───► DONE
- *      UP, LEFT, CLOSING ─── a frame that must be refused ───► REFUSING ─── REFUSED sent, or 1 s ───► LOST
- *      DIALING, ASKING, AWAITING, ANSWERED, UP, LEFT, CLOSING ─── failure, deadline ───► LOST
+ *      NEW, DIALING, ASKING, AWAITING, ANSWERED ──── close() ────► DONE
+ *      LEFT ──── close() after the stream has ended ────► DONE
+ *      UP, LEFT, CLOSING ──── a frame that must be refused ────► REFUSING
+ *      REFUSING ──── REFUSED is sent, end of stream, 1 s ────► LOST
+ *      DIALING, ASKING, AWAITING, ANSWERED, UP, LEFT, CLOSING ──── failure, deadline ────► LOST
  *
  * DONE and LOST are final.
  */

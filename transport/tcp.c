@@ -2,11 +2,12 @@
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
  * One-sided writes with notifications over kernel sockets: the row of the table. One stream
- * per connection; the receiving side checks every write and places it, so "one-sided" means that the
- * peer's caller takes no part, while its poll() does. tcp.h says which file holds what.
+ * per connection; the receiving side checks every write and places it, so "one-sided" means that
+ * the peer's caller takes no part, while its poll() does. tcp.h says which file holds what.
  *
- * Failures: a stream that ends without GOODBYE, a frame that must be refused, a deadline that passes: each loses
- * the one connection (LOST, with a text). What is not one of the port's connections cannot hurt the port.
+ * Failures: a stream that ends without GOODBYE, a frame that must be refused, a deadline that
+ * passes: each loses the one connection (LOST, with a text). What is not one of the port's
+ * connections cannot hurt the port.
  */
 #include "tcp.h"
 #include "rows.h"

@@ -3,14 +3,18 @@
 /*
  * The life of a tcp connection; conn.h draws its states.
  *
- *   connect  active: tcp_dial.c. Passive: a stream whose hello asks for this connection is taken over and answered; CONFIRM
- *            from the other end makes it UP. Until then the other end may come by another of our addresses.
- *   close    queue, then GOODBYE. The peer answers FAREWELL behind its own queue (or says GOODBYE itself): from then on neither
- *            end has bytes under way, and closing the socket cannot turn into a reset that destroys what was sent.
+ *   connect  active: tcp_dial.c. Passive: a stream whose hello asks for this connection is taken
+ *   over and answered; CONFIRM
+ *            from the other end makes it UP. Until then the other end may come by another of our
+ *            addresses.
+ *   close    queue, then GOODBYE. The peer answers FAREWELL behind its own queue (or says GOODBYE
+ *   itself): from then on neither
+ *            end has bytes under way, and closing the socket cannot turn into a reset that destroys
+ *            what was sent.
  *   destroy  closes the socket whatever the state.
  *
- * Failures: every one goes through spri_tcp_lose(), or through spri_tcp_refuse() when the peer is to be told why. LOST is
- * reported after all that arrived before.
+ * Failures: every one goes through spri_tcp_lose(), or through spri_tcp_refuse() when the peer is
+ * to be told why. LOST is reported after all that arrived before.
  */
 #include "tcp.h"
 
@@ -189,7 +193,10 @@ void spri_tcp_refuse(struct tcp_conn *c, int status, uint32_t reason)
 		      reason == SPRI_REFUSED_FRAME ? "the peer sent a"
 						   : "the peer's write was refused:",
 		      spri_refusal_text(reason));
-	/* What the kernel has begun must be ended, or the peer would not find the frame that says why. */
+	/*
+	 * What the kernel has begun must be ended, or the peer would not find the frame that says
+	 * why.
+	 */
 	s->posted = s->sent + (s->offset > 0);
 	s->tail_bytes = (s->tail_sent + SPRI_FRAME_BYTES - 1) / SPRI_FRAME_BYTES * SPRI_FRAME_BYTES;
 	move(c, SPRI_CONN_REFUSING);

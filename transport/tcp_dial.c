@@ -3,15 +3,19 @@
 /*
  * The active handshake: from a list of addresses to a stream that the wanted port has accepted.
  *
- *   1. Addresses in a network that we have an address in come first; the order of the blob decides the rest.
- *   2. Each try gets an even share of the time that is left: remaining / addresses not tried yet in this round.
- *   3. Connected: hello. The answer says accepted (CONFIRM follows, and the connection is UP), or "parked": this is the
+ *   1. Addresses in a network that we have an address in come first; the order of the blob decides
+ *   the rest.
+ *   2. Each try gets an even share of the time that is left: remaining / addresses not tried yet in
+ *   this round.
+ *   3. Connected: hello. The answer says accepted (CONFIRM follows, and the connection is UP), or
+ *   "parked": this is the
  *      right port, which does not await us yet; then the rest of the time is for this address.
  *
- * Failures: a refused or unreachable address, another process behind it (container bridges have the same address on every host),
- * or one that does not speak the protocol is given up at once; one that ends the stream after TCP_STRIKES times; one that says nothing is
- * tried again in the next round. When no address is left, or no time, the connection is LOST with what was
- * observed last; another protocol version is worth more than what came after it.
+ * Failures: a refused or unreachable address, another process behind it (container bridges have the
+ * same address on every host), or one that does not speak the protocol is given up at once; one
+ * that ends the stream after TCP_STRIKES times; one that says nothing is tried again in the next
+ * round. When no address is left, or no time, the connection is LOST with what was observed last;
+ * another protocol version is worth more than what came after it.
  */
 #include "tcp.h"
 
@@ -85,7 +89,10 @@ static void notef(struct tcp_conn *c, int status, const char *format, ...)
 	va_end(args);
 }
 
-/* Moves `at` to the next address that is not given up, round the list. Returns false when there is none. */
+/*
+ * Moves `at` to the next address that is not given up, round the list. Returns false when there is
+ * none.
+ */
 static bool advance(struct tcp_dial *d)
 {
 	for (unsigned i = 0; i < d->n; i++) {
@@ -106,7 +113,9 @@ static unsigned left_in_round(const struct tcp_dial *d)
 	return left;
 }
 
-/* Tries the address at `at`, or the first after it that can be tried at all. The state is DIALING. */
+/*
+ * Tries the address at `at`, or the first after it that can be tried at all. The state is DIALING.
+ */
 static void dial_try(struct tcp_conn *c)
 {
 	struct tcp_dial *d = &c->dial;

@@ -145,7 +145,10 @@ static void hello(struct tcp_port *p, struct tcp_guest *g)
 		spri_tcp_guest_destroy(p, g);
 		return;
 	}
-	/* The sender tries one address after the other: a newer stream means that it gave up the older. */
+	/*
+	 * The sender tries one address after the other: a newer stream means that it gave up the
+	 * older.
+	 */
 	older = find_parked(p, g->hello.id, g->hello.from);
 	if (older)
 		spri_tcp_guest_destroy(p, older);

@@ -126,7 +126,10 @@ static int parse_item(const char *s, size_t n, struct item *out, struct spri_tex
 	return 0;
 }
 
-/* A name matches the whole name, for an address with a label ("eth0:1") also what stands before the colon. */
+/*
+ * A name matches the whole name, for an address with a label ("eth0:1") also what stands before the
+ * colon.
+ */
 static bool item_names(const struct item *item, const struct spri_interface *row)
 {
 	uint8_t host[16];

@@ -8,7 +8,8 @@
  *   poll     edges -> newcomers -> their hellos -> ready connections once round -> deadlines
  *   wait     ppoll on the epoll descriptor and the eventfd; takes only the latter's count
  *
- * Deadlines come last in poll(), so that a caller who was away for long first sees what arrived meanwhile.
+ * Deadlines come last in poll(), so that a caller who was away for long first sees what arrived
+ * meanwhile.
  *
  * Failures: an address that cannot be listened on is left out as long as another can; epoll
  * failing makes poll() and wait() fail.
@@ -50,7 +51,10 @@ void spri_tcp_drop(struct tcp_port *p, struct tcp_source *source)
 {
 	if (source->fd < 0)
 		return;
-	/* Both are for the sake of a forked child that holds a copy: it must not keep the peer waiting. */
+	/*
+	 * Both are for the sake of a forked child that holds a copy: it must not keep the peer
+	 * waiting.
+	 */
 	epoll_ctl(p->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL);
 	if (source->kind == TCP_CONN || source->kind == TCP_GUEST)
 		shutdown(source->fd, SHUT_RDWR);

@@ -4,16 +4,21 @@
  * What arrives on a tcp connection: bytes into frames, frames into memory and events.
  *
  *   1. Bytes are read into the connection's buffer, many small frames with one system call.
- *   2. A header is decoded once and checked: type, state, and for a WRITE key, permission and bounds. Only then
+ *   2. A header is decoded once and checked: type, state, and for a WRITE key, permission and
+ *   bounds. Only then
  *      has its payload a place to go.
- *   3. Payload that is buffered is copied there; the rest is read straight into its place, with the buffer as
+ *   3. Payload that is buffered is copied there; the rest is read straight into its place, with the
+ *   buffer as
  *      second vector for what follows it.
- *   4. When the last byte is in place, NOTIFY is reported to the caller's array; no room there, no parsing.
+ *   4. When the last byte is in place, NOTIFY is reported to the caller's array; no room there, no
+ *   parsing.
  *
- * A read that returns less than was asked for has emptied the socket: the next one waits for an edge. Unless an end was announced, which
- * gives no further edge: then reading goes on until it is met.
+ * A read that returns less than was asked for has emptied the socket: the next one waits for an
+ * edge. Unless an end was announced, which gives no further edge: then reading goes on until it is
+ * met.
  *
- * Failures: what must be refused goes to spri_tcp_refuse(), the end of the stream to spri_tcp_stream_ended().
+ * Failures: what must be refused goes to spri_tcp_refuse(), the end of the stream to
+ * spri_tcp_stream_ended().
  */
 #include "tcp.h"
 
@@ -76,7 +81,10 @@ static void on_frame(struct tcp_conn *c, const struct spri_frame *f)
 		spri_tcp_refuse(c, SPR_EPROTOCOL, SPRI_REFUSED_FRAME);
 }
 
-/* The payload of the open frame, as far as it is buffered. Returns true when it is whole and reported. */
+/*
+ * The payload of the open frame, as far as it is buffered. Returns true when it is whole and
+ * reported.
+ */
 static bool take_payload(struct tcp_conn *c, struct tcp_events *out)
 {
 	struct tcp_receive *in = &c->receive;
@@ -139,7 +147,10 @@ void spri_tcp_parse(struct tcp_conn *c, struct tcp_events *out)
 
 /* ---- bytes ---- */
 
-/* Where the next bytes go: the open frame's place first, then the buffer. Returns how many there is room for. */
+/*
+ * Where the next bytes go: the open frame's place first, then the buffer. Returns how many there is
+ * room for.
+ */
 static size_t make_room(struct tcp_receive *in, uint64_t budget, struct iovec vector[2],
 			unsigned *n_vectors)
 {

@@ -8,7 +8,8 @@
  *   send   headers and gather lists of as many entries as fit go out in one sendmsg
  *   poll   reports SENT for each entry that the kernel has whole (tcp_conn.c)
  *
- * A kernel that takes less than it was offered is not asked again before epoll says that it would take more.
+ * A kernel that takes less than it was offered is not asked again before epoll says that it would
+ * take more.
  *
  * Failures: an error is kept in send_error until what has arrived meanwhile was read (the peer may
  * have said why); a kernel that takes nothing for the timeout loses the connection (tcp_conn.c).
@@ -52,7 +53,10 @@ struct offer {
 	uint64_t bytes;
 };
 
-/* Adds a piece without its first *skip bytes, as far as the budget goes; false when no more may be added. */
+/*
+ * Adds a piece without its first *skip bytes, as far as the budget goes; false when no more may be
+ * added.
+ */
 static bool offer_piece(struct offer *o, const void *base, uint64_t bytes, uint64_t *skip)
 {
 	uint64_t skipped = spri_min_u64(*skip, bytes), take;

@@ -3,8 +3,8 @@
 /*
  * Deadlines of a tcp port. One timer descriptor stands for all of them, set no later than the
  * earliest, so that it also ends a wait() that another thread is in. A deadline that is
- * met leaves the timer as it is; when that fires, all deadlines are looked at and the next is set. With
- * timeouts of seconds this costs a system call per second or so, none per write.
+ * met leaves the timer as it is; when that fires, all deadlines are looked at and the next is set.
+ * With timeouts of seconds this costs a system call per second or so, none per write.
  */
 #include "tcp.h"
 

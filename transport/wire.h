@@ -2,8 +2,9 @@
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
  * The bytes that tcp puts on the wire and into its address blob: offsets, sizes, and the
- * functions between bytes and structs. Little-endian, every field aligned to its size. docs/wire.md,
- * "TCP", has the same tables in the same order; tests/transport/test_wire.c has recorded bytes.
+ * functions between bytes and structs. Little-endian, every field aligned to its size.
+ * docs/wire.md, "TCP", has the same tables in the same order; tests/transport/test_wire.c has
+ * recorded bytes.
  *
  * Decoders check what can be checked without knowing the connection; they read each byte
  * once and never past what they are told is there.
@@ -52,7 +53,10 @@ size_t spri_blob_encode(const struct spri_blob *blob, uint8_t out[SPRI_ADDRESS_B
 /* Returns 0 or SPR_EARGUMENT: not such a blob. */
 int spri_blob_decode(const void *bytes, size_t n, struct spri_blob *out) SPRI_MUST;
 
-/* ---- hello: the active end's first bytes. Up to PRIVATE, the layout is the same in every version. ---- */
+/*
+ * ---- hello: the active end's first bytes. Up to PRIVATE, the layout is the same in every version.
+ * ----
+ */
 
 enum {
 	SPRI_HELLO_MAGIC = 0,	 /* u32: "SPRH" */
@@ -77,10 +81,16 @@ struct spri_hello {
 };
 
 void spri_hello_encode(const struct spri_hello *hello, uint8_t out[SPRI_HELLO_BYTES]);
-/* Looks at `n` bytes so far. Returns 0 (whole), SPRI_AGAIN (so far so good), SPR_EPROTOCOL (no hello). */
+/*
+ * Looks at `n` bytes so far. Returns 0 (whole), SPRI_AGAIN (so far so good), SPR_EPROTOCOL (no
+ * hello).
+ */
 int spri_hello_decode(const uint8_t *p, size_t n, struct spri_hello *out) SPRI_MUST;
 
-/* ---- answer: the passive end's first bytes, once or twice. Up to PRIVATE, the same in every version. ---- */
+/*
+ * ---- answer: the passive end's first bytes, once or twice. Up to PRIVATE, the same in every
+ * version. ----
+ */
 
 enum {
 	SPRI_ANSWER_MAGIC = 0,	   /* u32: "SPRA" */
