@@ -4,7 +4,8 @@
  * The exact cut: the k-th largest of n keys, by digits of 11, 10 and 10 bits from the top.
  *
  *   1. histogram of the first digit; from the largest bin down, the one where the k-th lies
- *   2. that bin's members are gathered in a small array when they fit (they nearly always do), and the
+ *   2. that bin's members are gathered in a small array when they fit (they nearly always do), and
+ *   the
  *      other digits are settled there; else each further digit is another pass over the values
  *   3. after the last digit the bin is one key: the cut; what is still missing of k are its equals
  *
@@ -22,7 +23,10 @@
 #define GATHER 4096 /* room for the members of a bin, in entries */
 #define FEW 32	    /* so many or fewer are sorted */
 
-/* What is known so far: the k-th largest lies, as the need-th largest, among keys >> shift == prefix. */
+/*
+ * What is known so far: the k-th largest lies, as the need-th largest, among keys >> shift ==
+ * prefix.
+ */
 struct place {
 	uint32_t prefix;
 	unsigned shift;
@@ -148,7 +152,9 @@ void spri_cut_apply(struct spri_list *list, uint64_t k, uint32_t key, uint64_t n
 
 	assert(k <= list->count);
 	assert(!trimmed || trimmed->capacity - trimmed->count >= leave);
-	/* Both ways at once, without a branch that has to guess; ends when nothing is left to go. */
+	/*
+	 * Both ways at once, without a branch that has to guess; ends when nothing is left to go.
+	 */
 	for (; leave > 0; i++) {
 		uint64_t own_index = index[i];
 		float own_value = value[i];

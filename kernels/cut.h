@@ -7,8 +7,8 @@
 #include <kernel.h>
 
 /*
- * Keeps in list the entries whose key is above `key` and the first n_equal of those that equal it, k in
- * all; appends the others to trimmed (NULL: thrown away).
+ * Keeps in list the entries whose key is above `key` and the first n_equal of those that equal it,
+ * k in all; appends the others to trimmed (NULL: thrown away).
  */
 void spri_cut_apply(struct spri_list *list, uint64_t k, uint32_t key, uint64_t n_equal,
 		    struct spri_list *trimmed);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Sorted union of two sparse lists. Which list comes next is random, so nothing branches on it: each
- * step takes from a, from b or from both by arithmetic, adds what it took (nothing is +0, which
- * leaves any other value as it is), writes, and moves on unless the sum is zero. The one branch, a sum
- * that is not finite, is rare; a non-finite input always makes one.
+ * Sorted union of two sparse lists. Which list comes next is random, so nothing branches on it:
+ * each step takes from a, from b or from both by arithmetic, adds what it took (nothing is +0,
+ * which leaves any other value as it is), writes, and moves on unless the sum is zero. The one
+ * branch, a sum that is not finite, is rare; a non-finite input always makes one.
  *
  * A step waits for the one before it (load, compare, add), not for the CPU's width. So:
  *
@@ -31,7 +31,10 @@ struct merge {
 	struct spri_finite *finite;
 };
 
-/* Parts of the lists that are merged by themselves: [i, i_end) of a and [j, j_end) of b, to out from `end` on. */
+/*
+ * Parts of the lists that are merged by themselves: [i, i_end) of a and [j, j_end) of b, to out
+ * from `end` on.
+ */
 struct lane {
 	uint64_t i, i_end;
 	uint64_t j, j_end;

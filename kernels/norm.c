@@ -3,7 +3,8 @@
 /*
  * The Euclidean norm, in one order of additions whatever the row: element i of a block goes to lane
  * i mod 8; the lanes are added in pairs; blocks are added in pairs like the digits of a binary
- * counter, so that the tree depends on n alone. Squares of singles neither overflow nor vanish in double.
+ * counter, so that the tree depends on n alone. Squares of singles neither overflow nor vanish in
+ * double.
  */
 #include <math.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Dense sums under a policy. The primitive of the row adds and tells whether some sum was not finite;
- * every non-finite input makes such a sum, so nothing else is looked at as long as it says no. If
- * it says yes:
+ * Dense sums under a policy. The primitive of the row adds and tells whether some sum was not
+ * finite; every non-finite input makes such a sum, so nothing else is looked at as long as it says
+ * no. If it says yes:
  *
  *   ERROR, PROPAGATE   the output is right as it is; the lowest index is looked for in it
  *   DROP               the block is made again in scalar code. As an output in place would have

@@ -10,14 +10,15 @@
  *   4. next threshold: where about 1.25 k would qualify
  *
  * No threshold is carried in the first step: the walk starts at the smallest key and prunes about
- * log2(n / k) times until its threshold is right. The worst case, values that grow with the index, costs a
- * prune per k elements, which is still O(n).
+ * log2(n / k) times until its threshold is right. The worst case, values that grow with the index,
+ * costs a prune per k elements, which is still O(n).
  *
- * The carried threshold was too high (fewer than k qualified): a second walk, over the sums that the
- * first left in the shadow (over the inputs when there is none), from the smallest key on.
+ * The carried threshold was too high (fewer than k qualified): a second walk, over the sums that
+ * the first left in the shadow (over the inputs when there is none), from the smallest key on.
  *
- * Not finite: the scan of the block says so. ERROR and PROPAGATE: the outputs are right as they are, the
- * lowest index is looked for in that block. DROP: the block is made again in scalar code, piece by piece.
+ * Not finite: the scan of the block says so. ERROR and PROPAGATE: the outputs are right as they
+ * are, the lowest index is looked for in that block. DROP: the block is made again in scalar code,
+ * piece by piece.
  */
 #include <string.h>
 
@@ -196,8 +197,8 @@ static void walk_again(struct walk *w)
 }
 
 /*
- * The key that about `want` entries of the same data reach. Among the candidates when there are enough;
- * else below the cut, by the distance in which the count last doubled.
+ * The key that about `want` entries of the same data reach. Among the candidates when there are
+ * enough; else below the cut, by the distance in which the count last doubled.
  */
 static uint32_t next_threshold(const struct walk *w, uint32_t cut)
 {
@@ -217,7 +218,9 @@ static uint32_t next_threshold(const struct walk *w, uint32_t cut)
 		spri_cut(w->found.value, w->found.count, k / 2, &key, &n_equal);
 		doubling = key - cut;
 	}
-	/* In sixteenths of a doubling; linear is near enough, and too low costs less than too high. */
+	/*
+	 * In sixteenths of a doubling; linear is near enough, and too low costs less than too high.
+	 */
 	distance = doubling / 16 * (spri_min_u64((want - k) * 5 / 4 + k / 16, 6 * k) * 16 / k);
 	return distance < cut ? cut - (uint32_t)distance : 1;
 }

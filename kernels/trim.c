@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Trim: the k largest of a sorted sparse list stay, the rest goes to a second list; both stay sorted,
- * because entries leave in the order in which they stand. One cut, one pass.
+ * Trim: the k largest of a sorted sparse list stay, the rest goes to a second list; both stay
+ * sorted, because entries leave in the order in which they stand. One cut, one pass.
  */
 #include <cut.h>
 #include <scalar.h>

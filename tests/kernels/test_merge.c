@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* Merge against a naive union: overlaps from none to all, zero sums, every policy, uneven lengths. */
+/*
+ * Merge against a naive union: overlaps from none to all, zero sums, every policy, uneven lengths.
+ */
 #include "vectors.h"
 
 /* A sorted list with strictly ascending far indices; about `density` of 256 places are taken. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* Dense sums under each policy, in place and not, and the norm: on every row against naive loops. */
+/*
+ * Dense sums under each policy, in place and not, and the norm: on every row against naive loops.
+ */
 #include "vectors.h"
 
 #if defined(__x86_64__)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Select against a naive oracle (sums one by one, qsort, the first k), on every row, with every policy:
- * all kinds of vectors, no threshold, a good one, one too high, one too low, tails, ties at the cut, a
- * control register that flushes denormals.
+ * Select against a naive oracle (sums one by one, qsort, the first k), on every row, with every
+ * policy: all kinds of vectors, no threshold, a good one, one too high, one too low, tails, ties at
+ * the cut, a control register that flushes denormals.
  */
 #include <float.h>
 
