@@ -160,8 +160,8 @@ static void sever(struct loop_conn *conn, int status, const char *reason)
 	peer->peer = NULL;
 	if (peer->state == LOOP_GONE || peer->lost.at)
 		return;
-	if (conn->state ==
-	    LOOP_CLOSING) /* the goodbye would claim that all writes came before it */
+	/* The goodbye would claim that all writes came before it. */
+	if (conn->state == LOOP_CLOSING)
 		spri_loop_cancel(fabric, &peer->bye);
 	peer->news_status = status;
 	peer->news_reason = reason;

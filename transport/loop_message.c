@@ -154,9 +154,9 @@ static const struct refusal *check(const struct loop_conn *conn, const struct lo
 	region = &grant->region->base;
 	if (!(region->access & SPRI_ACCESS_REMOTE_WRITE))
 		return &no_permission;
+	/* An address before the region wraps around to an offset past its end. */
 	offset = message->write.address - (uint64_t)(uintptr_t)region->base;
-	if (message->write.address < (uint64_t)(uintptr_t)region->base || offset > region->bytes ||
-	    message->bytes > region->bytes - offset)
+	if (offset > region->bytes || message->bytes > region->bytes - offset)
 		return &no_bounds;
 	*to = (uint8_t *)region->base + offset;
 	return NULL;

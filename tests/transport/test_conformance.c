@@ -402,6 +402,80 @@ Test(conformance, destroy_without_close_is_lost)
 	}
 }
 
+/* Eight megabytes do not fit between the ends, and b does not take them: the close is not finished. */
+Test(conformance, destroy_with_an_unfinished_close_is_lost)
+{
+	enum { BYTES = 8 << 20 };
+	static uint8_t source[BYTES], target[BYTES];
+
+	FOR_EACH_ROW(t)
+	{
+		struct world w;
+		struct end a, b;
+		struct spri_region *from, *to;
+		struct spri_remote remote;
+
+		world_open(&w, t, 2, 5 * SECOND);
+		from = world_region(&w, 0, source, sizeof source, SPRI_ACCESS_LOCAL);
+		to = world_region(&w, 1, target, sizeof target, SPRI_ACCESS_REMOTE_WRITE);
+		ends_meet(&w, 0, &a, 1, &b, 1);
+		cr_assert_eq(t->grant(b.conn, to, &remote), 0, "%s: grant", t->name);
+		for (uint32_t i = 0; i < 4; i++)
+			cr_assert_eq(end_write_all(&w, &a, from, source, BYTES, &remote, 0, i), 0,
+				     "%s: post", t->name);
+		t->close(a.conn);
+		cr_assert(!t->closed(a.conn), "%s: four large writes cannot have been sent yet",
+			  t->name);
+		end_destroy(&w, &a);
+		cr_assert(pump(&w, b.lost), "%s: the other end should see LOST", t->name);
+		cr_assert_eq(b.closed, 0, "%s: the other end should not see CLOSED", t->name);
+		cr_assert_lt(b.n_notify, 4, "%s: not all can have arrived", t->name);
+		end_destroy(&w, &b);
+		world_close(&w);
+	}
+}
+
+/* Events that were not polled go with their connection; those of other connections stay. */
+Test(conformance, destroy_takes_its_events_along)
+{
+	static uint8_t source[64], target[64];
+
+	FOR_EACH_ROW(t)
+	{
+		struct world w;
+		struct end a, b, c, d;
+		struct spri_region *from, *to;
+		struct spri_remote remote[2];
+
+		world_open(&w, t, 2, 5 * SECOND);
+		from = world_region(&w, 0, source, sizeof source, SPRI_ACCESS_LOCAL);
+		to = world_region(&w, 1, target, sizeof target, SPRI_ACCESS_REMOTE_WRITE);
+		ends_meet(&w, 0, &a, 1, &b, 1);
+		ends_meet(&w, 0, &c, 1, &d, 2);
+		cr_assert_eq(t->grant(b.conn, to, &remote[0]), 0, "%s: grant", t->name);
+		cr_assert_eq(t->grant(d.conn, to, &remote[1]), 0, "%s: grant", t->name);
+		for (uint32_t i = 0; i < 4; i++) {
+			cr_assert_eq(end_write_all(&w, &a, from, source, 8, &remote[0], 0, i), 0,
+				     "%s: post", t->name);
+			cr_assert_eq(end_write_all(&w, &c, from, source, 8, &remote[1], 8, i), 0,
+				     "%s: post", t->name);
+		}
+		for (unsigned i = 0; i < 8; i++) /* time passes, nobody polls */
+			cr_assert_eq(t->wait(w.port[i % 2], t->now(w.port[i % 2]) + SPRI_NS_PER_MS),
+				     0, "%s: wait", t->name);
+		a.n_sent = b.n_notify = 0;
+		end_destroy(&w, &a);
+		end_destroy(&w, &b);
+		cr_assert(pump(&w, d.n_notify == 4 && c.n_sent == 4),
+			  "%s: the other connection has its events", t->name);
+		cr_assert(a.n_sent == 0 && b.n_notify == 0 && !a.lost && !b.lost,
+			  "%s: a connection that was destroyed has no events", t->name);
+		end_destroy(&w, &c);
+		end_destroy(&w, &d);
+		world_close(&w);
+	}
+}
+
 Test(conformance, destroy_in_every_state)
 {
 	FOR_EACH_ROW(t)
