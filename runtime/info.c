@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/*
+ * What this build and machine have (include/sparring/info.h): one function per kind, each a
+ * reader of the table that the library itself works with, so that a new row is listed without a
+ * change here. Failures: a variable with a value it cannot have is listed as a row that says so,
+ * and the call returns SPR_EENVIRONMENT.
+ */
+#include <coll/coll.h>
+#include <errno.h>
+#include <gpu.h>
+#include <internal/alloc.h>
+#include <internal/env.h>
+#include <kernel.h>
+#include <sparring/info.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <transport.h>
+
+#define TEXT_OF_(x) #x
+#define TEXT_OF(x) TEXT_OF_(x)
+#define VERSION_TEXT                                                                               \
+	TEXT_OF(SPR_VERSION_MAJOR) "." TEXT_OF(SPR_VERSION_MINOR) "." TEXT_OF(SPR_VERSION_PATCH)
+
+#define MAX_INTERFACES 256
+
+/* Where rows go. */
+struct sink {
+	spr_info_fn fn;
+	void *arg;
+};
+
+static void emit(const struct sink *sink, const char *name, const char *value, const char *source,
+		 const char *detail, bool chosen)
+{
+	struct spr_info_row row = {
+		.name = name, .value = value, .source = source, .detail = detail, .chosen = chosen};
+
+	sink->fn(sink->arg, &row);
+}
+
+const char *spr_version(void)
+{
+	return VERSION_TEXT;
+}
+
+static int list_version(const struct sink *sink)
+{
+	emit(sink, "library", VERSION_TEXT, "", "sparring", true);
+	emit(sink, "compiler", __VERSION__, "", "what built it", true);
+	emit(sink, "data types", "f32", "", "IEEE 754 single precision", true);
+	return 0;
+}
+
+/*
+ * SPR_ISA as a context would take it, so that the listing shows what will be used. Returns 0, or
+ * SPR_EENVIRONMENT after a row.
+ */
+static int apply_isa(const struct sink *sink)
+{
+	const char *names[SPRI_ISA_COUNT + 1] = {NULL};
+	struct spri_text text = {""};
+	int isa = SPRI_ISA_COUNT - 1, r;
+
+	if (!spri_env_get(SPRI_ENV_ISA))
+		return 0;
+	for (int i = 0; i < SPRI_ISA_COUNT; i++)
+		names[i] = spri_isa_name((enum spri_isa)i);
+	r = spri_env_word(SPRI_ENV_ISA, names, isa, &isa, &text);
+	if (r == 0 && isa > (int)spri_cpu_isa()) {
+		spri_text_set(&text, "this machine has no more than '%s'",
+			      spri_isa_name(spri_cpu_isa()));
+		r = SPR_EENVIRONMENT;
+	}
+	if (r == 0)
+		spri_isa_allow((enum spri_isa)isa);
+	else
+		emit(sink, "SPR_ISA", spri_env_get(SPRI_ENV_ISA), "environment", text.s, false);
+	return r;
+}
+
+static int list_cpu(const struct sink *sink)
+{
+	int r = apply_isa(sink);
+
+	for (int i = SPRI_ISA_COUNT - 1; i >= 0; i--) {
+		enum spri_isa isa = (enum spri_isa)i;
+		bool has = isa <= spri_cpu_isa(), allowed = isa <= spri_isa_used();
+
+		emit(sink, spri_isa_name(isa), has ? "yes" : "no", "",
+		     !has	? "not supported by this processor or operating system"
+		     : !allowed ? "not allowed by SPR_ISA"
+				: "supported",
+		     isa == spri_isa_used());
+	}
+	return r;
+}
+
+/* A primitive's name, its function in a row (as bytes, to compare), what it does. */
+struct primitive {
+	const char *name;
+	size_t offset, bytes;
+	const char *about;
+};
+
+#define PRIMITIVE(field, about)                                                                    \
+	{                                                                                          \
+#field, offsetof(struct spri_kernel_row, field),                                   \
+			sizeof(((struct spri_kernel_row *)NULL)->field), about                     \
+	}
+static const struct primitive primitives[] = {
+	PRIMITIVE(scan, "gradient + residual, candidates above a threshold"),
+	PRIMITIVE(reduce, "sum of two vectors"),
+	PRIMITIVE(histogram, "how many values of each magnitude"),
+	PRIMITIVE(scatter, "sparse result to dense update"),
+	PRIMITIVE(scale, "vector times a factor"),
+};
+#undef PRIMITIVE
+
+/* The least advanced row that has the same function: whose it really is. */
+static const struct spri_kernel_row *owner(const struct primitive *p,
+					   const struct spri_kernel_row *used)
+{
+	const struct spri_kernel_row *least = used, *row;
+
+	for (unsigned i = 0; (row = spri_kernel_row(i)) != NULL; i++)
+		if (row->isa < least->isa && !memcmp((const char *)row + p->offset,
+						     (const char *)used + p->offset, p->bytes))
+			least = row;
+	return least;
+}
+
+static int list_kernels(const struct sink *sink)
+{
+	struct spri_text why = {""};
+	int r = apply_isa(sink);
+
+	for (size_t i = 0; i < spri_countof(primitives); i++)
+		emit(sink, primitives[i].name,
+		     spri_isa_name(owner(&primitives[i], spri_kernels())->isa), "",
+		     primitives[i].about, true);
+	if (spri_gpu_probe(&why) < 0)
+		emit(sink, "gpu", "not usable", "", why.s, false);
+	else
+		emit(sink, "gpu", "usable", "", "vectors in GPU memory", false);
+	return r;
+}
+
+static int list_transports(const struct sink *sink)
+{
+	const char *asked = spri_env_get(SPRI_ENV_TRANSPORT);
+	const char *name = asked ? asked : spri_env_info(SPRI_ENV_TRANSPORT)->value;
+	const struct spri_transport *row;
+	struct spri_text text = {""};
+
+	for (unsigned i = 0; (row = spri_transport_row(i)) != NULL; i++) {
+		bool usable;
+
+		text.s[0] = '\0';
+		usable = row->probe(&text) == 0;
+		emit(sink, row->name, usable ? "usable" : "not usable", "",
+		     usable || !text.s[0] ? row->about : text.s,
+		     usable && !strcmp(row->name, name));
+	}
+	if (spri_transport_find(name))
+		return 0;
+	emit(sink, "SPR_TRANSPORT", name, "environment", "there is no such transport", false);
+	return SPR_EENVIRONMENT;
+}
+
+static int list_interfaces(const struct sink *sink)
+{
+	struct spri_interface *rows = spri_calloc(MAX_INTERFACES, sizeof *rows);
+	const char *filter = spri_env_get(SPRI_ENV_TCP_IF);
+	struct spri_text text = {""};
+	int n, r = 0;
+
+	if (!rows)
+		return -ENOMEM;
+	n = spri_interfaces(filter, rows, MAX_INTERFACES, &text);
+	if (n < 0 && filter) {
+		/* What there is to choose from is still of interest. */
+		emit(sink, "SPR_TCP_IF", filter, "environment",
+		     text.s[0] ? text.s : spr_strerror(n), false);
+		r = n;
+		n = spri_interfaces(NULL, rows, MAX_INTERFACES, &text);
+	}
+	for (int i = 0; i < n && i < MAX_INTERFACES; i++) {
+		const struct spri_interface *row = &rows[i];
+		char value[80];
+
+		snprintf(value, sizeof value, "%s/%u", row->address, row->prefix);
+		emit(sink, row->name, value, "",
+		     row->used	      ? row->loopback ? "loopback" : ""
+		     : row->reason[0] ? row->reason
+				      : "not used",
+		     row->used && r == 0);
+	}
+	spri_free(rows);
+	return n < 0 ? n : r;
+}
+
+static int list_algorithms(const struct sink *sink)
+{
+	const struct spri_algo *row;
+	const uint32_t n_ranks = 32;
+
+	for (unsigned i = 0; (row = spri_algo_row(i)) != NULL; i++) {
+		bool sparse = row->kind == SPRI_ALGO_SPARSE;
+		char detail[256];
+
+		if (row->kind == SPRI_ALGO_BYTES) /* internal */
+			continue;
+		snprintf(detail, sizeof detail,
+			 "%s; among %u ranks %.3g messages in a row and %.4g bytes per %s",
+			 row->about, n_ranks, row->rounds(n_ranks),
+			 row->bytes(n_ranks, sparse ? 0 : 1e6, sparse ? 1e6 : 0) / 1e6,
+			 sparse ? "selected entry" : "element");
+		emit(sink, row->name, sparse ? "sparse" : "dense", "", detail,
+		     spri_algo_find("gtopk") == row);
+	}
+	return 0;
+}
+
+static void unknown_variable(void *arg, const char *name, const char *nearest)
+{
+	emit(arg, name, "", "unknown", nearest, false);
+}
+
+static int list_variables(const struct sink *sink)
+{
+	for (int i = 0; i < SPRI_ENV_COUNT; i++) {
+		const struct spri_env_info *info = spri_env_info((enum spri_env)i);
+		const char *value = spri_env_get((enum spri_env)i);
+
+		emit(sink, info->name, value ? value : info->value,
+		     value ? "environment" : "default", info->meaning, value != NULL);
+	}
+	spri_env_unknown(unknown_variable, (void *)(uintptr_t)sink);
+	return 0;
+}
+
+int spr_info_list(enum spr_info_kind kind, spr_info_fn fn, void *arg)
+{
+	static int (*const lists[])(const struct sink *sink) = {
+		[SPR_INFO_VERSION] = list_version,	 [SPR_INFO_CPU] = list_cpu,
+		[SPR_INFO_KERNELS] = list_kernels,	 [SPR_INFO_TRANSPORTS] = list_transports,
+		[SPR_INFO_INTERFACES] = list_interfaces, [SPR_INFO_ALGORITHMS] = list_algorithms,
+		[SPR_INFO_VARIABLES] = list_variables,
+	};
+	const struct sink sink = {.fn = fn, .arg = arg};
+
+	if (!fn || (unsigned)kind >= spri_countof(lists))
+		return SPR_EARGUMENT;
+	return spri_trace(lists[kind](&sink));
+}
