@@ -14,6 +14,7 @@
  * Failures: an address that cannot be listened on is left out as long as another can; epoll
  * failing makes poll() and wait() fail.
  */
+#include "rows.h"
 #include "tcp.h"
 #include "tcp_interfaces.h"
 
@@ -212,6 +213,7 @@ int spri_tcp_listen(const struct spri_port_options *options, struct spri_port **
 		spri_text_set(text, "tcp: %s", spr_strerror(-ENOMEM));
 		return spri_trace(-ENOMEM);
 	}
+	p->base.ops = &spri_tcp;
 	p->epoll_fd = p->wake_fd = -1;
 	p->timer = (struct tcp_source){TCP_TIMER, -1};
 	p->armed_ns = SPRI_NEVER;
