@@ -210,12 +210,15 @@ static void due(struct spri_fabric *fabric, struct loop_node *node)
 	size_t bytes;
 	struct loop_place *place = node->through ? NULL : destination(fabric, node, &bytes);
 	uint64_t arrive;
+	bool behind;
 
 	if (place && !place->killed) {
+		/* One that passed the link until now may still be in the queue: it comes first. */
+		behind = place->ingress_ns == fabric->now_ns;
 		arrive = spri_loop_add(place->ingress_ns, spri_loop_duration(fabric, bytes));
 		arrive = spri_max_u64(arrive, fabric->now_ns);
 		place->ingress_ns = arrive;
-		if (arrive > fabric->now_ns) {
+		if (arrive > fabric->now_ns || behind) {
 			spri_loop_schedule(fabric, node, node->kind, arrive);
 			node->through = true;
 			return;
