@@ -155,6 +155,9 @@ Test(loop, a_delay_beyond_the_timeout_is_lost)
 	cr_assert_leq(spri_fabric_now(d.w.fabric) - start, 2 * SPRI_NS_PER_MS,
 		      "soon after the timeout");
 	cr_assert_eq(d.a.n_sent, 0, "no SENT");
+	cr_assert_str_eq(loop->describe(d.a.conn),
+			 "rank 1: a write did not arrive within the timeout", "not \"%s\"",
+			 loop->describe(d.a.conn));
 	duo_close(&d);
 }
 
@@ -206,7 +209,7 @@ Test(loop, a_new_port_is_not_the_old_one)
 	struct spri_connect args = {.address = blob, .id = 1, .label = "old"};
 	struct spri_text text;
 	struct world w;
-	struct end a, b, c;
+	struct end a, b, c, e, f;
 
 	fabric_open(&w, &options, 2, 1000);
 	args.address_bytes = loop->address(w.port[1], blob);
@@ -221,13 +224,23 @@ Test(loop, a_new_port_is_not_the_old_one)
 	args.active = true;
 	args.id = 2;
 	cr_assert_eq(loop->connect(c.conn, &args), 0, "active, to the old port");
-	cr_assert(pump(&w, a.lost && b.lost && c.lost), "none should be connected");
+	end_create(&w, 1, &e); /* this time the one with the right address is there first */
+	cr_assert_eq(end_connect(&w, &e, 0, 3, true, NULL, "e"), 0, "active");
+	run_until(&w, 50);
+	end_create(&w, 0, &f);
+	args.active = false;
+	args.id = 3;
+	cr_assert_eq(loop->connect(f.conn, &args), 0, "passive");
+	cr_assert(pump(&w, a.lost && b.lost && c.lost && e.lost && f.lost),
+		  "none should be connected");
 	cr_assert_eq(c.status, -ECONNREFUSED, "nobody listens at the old address");
 	cr_assert_str_eq(loop->describe(c.conn), "old: nobody listens at its address", "not \"%s\"",
 			 loop->describe(c.conn));
 	end_destroy(&w, &a);
 	end_destroy(&w, &b);
 	end_destroy(&w, &c);
+	end_destroy(&w, &e);
+	end_destroy(&w, &f);
 	world_close(&w);
 }
 

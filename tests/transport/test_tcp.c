@@ -1,0 +1,613 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/*
+ * How tcp ports meet, and who cannot keep them from it: garbage, other versions, other processes at the same address, peers
+ * that say nothing. The conformance suite has what is common to all transports; test_tcp_frames.c what
+ * happens on a connection that is up.
+ */
+#include "raw.h"
+
+#include <check.h>
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SECOND SPRI_NS_PER_S
+#define MS SPRI_NS_PER_MS
+
+/* The port still does what it is for. */
+static void expect_healthy(struct world *w, const char *after)
+{
+	struct end a, b;
+
+	ends_meet(w, 0, &a, 1, &b, 4711);
+	cr_assert(a.connected && b.connected, "after %s the port should work", after);
+	end_destroy(w, &a);
+	end_destroy(w, &b);
+}
+
+/* Makes an active connection of port 0 to a blob, labelled "rank 1". */
+static void dial(struct world *w, struct end *end, const uint8_t *id,
+		 const struct spri_wire_address *addresses, unsigned n)
+{
+	uint8_t blob[SPRI_ADDRESS_BYTES];
+	struct spri_connect args = {.address = blob, .id = 5, .active = true, .label = "rank 1"};
+
+	args.address_bytes = raw_blob(id, addresses, n, blob);
+	end_create(w, 0, end);
+	cr_assert_eq(w->t->connect(end->conn, &args), 0, "active connect should start");
+}
+
+/* ---- foreign and malformed hellos ---- */
+
+Test(tcp, garbage_is_dropped_without_an_answer)
+{
+	static const struct {
+		const char *bytes;
+		size_t n;
+		const char *what;
+	} cases[] = {
+		{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27, "HTTP"},
+		{"\x16\x03\x01\x02\x00\x01\x00", 7, "TLS"},
+		{"x", 1, "one wrong byte"},
+		{"SPRA\1\0\x50\0", 8, "an answer instead of a hello"},
+		{"SPRH\1\0\xff\xff", 8, "a huge length"},
+		{"SPRH\1\0\x08\0", 8, "a tiny length"},
+		{"SPRH\1\0\x01\x01", 8, "257 bytes"},
+	};
+	static uint8_t noise[65536];
+	struct world w;
+	unsigned before;
+
+	world_open(&w, raw_row(), 2, 5 * SECOND);
+	before = raw_descriptors();
+	pattern_fill(noise, sizeof noise, 99);
+	for (size_t i = 0; i <= spri_countof(cases); i++) {
+		bool last = i == spri_countof(cases);
+		struct raw raw;
+		uint8_t byte;
+
+		raw_dial(&w, 1, 0, &raw);
+		raw_send(&w, &raw, last ? (const char *)noise : cases[i].bytes,
+			 last ? sizeof noise : cases[i].n);
+		cr_assert(!raw_receive(&w, &raw, &byte, 1), "%s should get no answer",
+			  last ? "noise" : cases[i].what);
+		cr_assert(raw_ended(&w, &raw), "%s should end the stream",
+			  last ? "noise" : cases[i].what);
+		raw_close(&raw);
+		expect_healthy(&w, last ? "noise" : cases[i].what);
+	}
+	cr_assert_eq(raw_port(&w, 1)->n_half_open, 0, "nothing should be left half open");
+	cr_assert_eq(raw_descriptors(), before, "no descriptor should be left open");
+	world_close(&w);
+}
+
+/* Every prefix of a good hello, then silence, then the end. */
+Test(tcp, truncated_hellos)
+{
+	struct world w;
+	uint8_t bytes[SPRI_HELLO_BYTES];
+
+	world_open(&w, raw_row(), 2, 5 * SECOND);
+	for (size_t n = 0; n < sizeof bytes; n += 7) {
+		struct raw raw;
+		struct spri_hello h;
+
+		raw_dial(&w, 1, 0, &raw);
+		h = raw_hello(&w, 1, &raw, 1);
+		spri_hello_encode(&h, bytes);
+		raw_send(&w, &raw, bytes, n);
+		cr_assert(pump(&w, raw_port(&w, 1)->n_half_open == 1), "%zu bytes: half open", n);
+		raw_close(&raw);
+		cr_assert(pump(&w, raw_port(&w, 1)->n_half_open == 0),
+			  "%zu bytes, then the end: should be dropped", n);
+	}
+	expect_healthy(&w, "truncated hellos");
+	world_close(&w);
+}
+
+/* A hello may come byte by byte. */
+Test(tcp, hello_in_pieces)
+{
+	struct world w;
+	struct raw raw;
+	struct spri_hello h;
+	struct end end;
+	uint8_t bytes[SPRI_HELLO_BYTES];
+
+	world_open(&w, raw_row(), 2, 5 * SECOND);
+	raw_dial(&w, 1, 0, &raw);
+	raw_awaited(&w, 1, &raw, 3, &end);
+	h = raw_hello(&w, 1, &raw, 3);
+	spri_hello_encode(&h, bytes);
+	for (size_t i = 0; i < sizeof bytes; i++) {
+		cr_assert(raw_send(&w, &raw, bytes + i, 1), "byte %zu should be taken", i);
+		world_step(&w, UINT64_MAX);
+	}
+	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_ACCEPTED, "the hello is good");
+	raw_close(&raw);
+	end_destroy(&w, &end);
+	world_close(&w);
+}
+
+Test(tcp, hello_for_another_port)
+{
+	struct world w;
+	struct raw raw;
+	struct spri_hello h;
+
+	world_open(&w, raw_row(), 2, 5 * SECOND);
+	raw_dial(&w, 1, 0, &raw);
+	h = raw_hello(&w, 1, &raw, 1);
+	h.to[15] ^= 1;
+	cr_assert(raw_send_hello(&w, &raw, &h), "send");
+	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_WRONG_PORT,
+		     "the port should say that it is another one");
+	cr_assert(raw_ended(&w, &raw), "and end the stream");
+	raw_close(&raw);
+	world_close(&w);
+}
+
+/* ---- versions and features ---- */
+
+Test(tcp, hello_of_another_version)
+{
+	struct world w;
+	struct raw raw;
+	struct spri_hello h;
+	struct spri_answer a;
+	struct end end;
+
+	world_open(&w, raw_row(), 2, 5 * SECOND);
+	raw_dial(&w, 1, 0, &raw);
+	raw_awaited(&w, 1, &raw, 1, &end);
+	h = raw_hello(&w, 1, &raw, 1);
+	h.version = 9;
+	cr_assert(raw_send_hello(&w, &raw, &h), "send");
+	a = raw_answer(&w, &raw);
+	cr_assert(a.status == SPRI_ANSWER_OTHER_VERSION && a.version == SPRI_WIRE_VERSION,
+		  "the answer should say which version is spoken here");
+	cr_assert(pump(&w, end.lost == 1), "the awaiting end should be LOST at once");
+	cr_assert_eq(end.status, SPR_EVERSION, "with SPR_EVERSION, not %s",
+		     spr_error_name(end.status));
+	cr_assert_str_eq(w.t->describe(end.conn),
+			 "rank 7: peer speaks protocol version 9, this side 1", "the text");
+	raw_close(&raw);
+	end_destroy(&w, &end);
+	world_close(&w);
+}
+
+Test(tcp, features_offered_and_required)
+{
+	struct world w;
+	struct raw raw;
+	struct spri_hello h;
+	struct end end;
+
+	world_open(&w, raw_row(), 2, 5 * SECOND);
+	raw_dial(&w, 1, 0, &raw);
+	raw_awaited(&w, 1, &raw, 1, &end);
+	h = raw_hello(&w, 1, &raw, 1);
+	h.features = 0xffffffff; /* offers that nobody here knows */
+	cr_assert(raw_send_hello(&w, &raw, &h), "send");
+	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_ACCEPTED,
+		     "unknown offers should be ignored");
+	raw_close(&raw);
+	raw_dial(&w, 1, 0, &raw);
+	memcpy(raw.id, h.from, sizeof raw.id);
+	h.features = 1ull << 40;
+	cr_assert(pump(&w, ((struct tcp_conn *)end.conn)->state == SPRI_CONN_AWAITING),
+		  "the end should await another try");
+	cr_assert(raw_send_hello(&w, &raw, &h), "send");
+	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_FEATURE,
+		     "an unknown need should be refused");
+	cr_assert(pump(&w, end.lost == 1) && end.status == SPR_EVERSION, "LOST, SPR_EVERSION");
+	cr_assert_not_null(strstr(w.t->describe(end.conn), "0x10000000000"), "names the bits: %s",
+			   w.t->describe(end.conn));
+	raw_close(&raw);
+	end_destroy(&w, &end);
+	world_close(&w);
+}
+
+/* What the active end makes of answers. */
+Test(tcp, answers_that_are_none)
+{
+	static const struct {
+		uint8_t answer[SPRI_ANSWER_BYTES];
+		size_t n;
+		int status;
+		const char *text;
+	} cases[] = {
+		{"SPRA\7\0\x50\0", 80, SPR_EVERSION, "peer speaks protocol version 7, this side 1"},
+		{"SPRA\7\0\x18\0\0\0\0\0\0\0\0\0\3", 24, SPR_EVERSION, "version 7, this side 1"},
+		{"HTTP/1.1 400 Bad Request\r\n", 26, SPR_EPROTOCOL, "something else than sparring"},
+		{"SPRA\1\0\x50\0\0\0\0\0\0\0\0\0\2", 80, -ECONNREFUSED, "another process answers"},
+		{"SPRA\1\0\x50\0\0\0\0\0\0\0\0\0\5", 80, SPR_ETIMEOUT, "did not await"},
+		{"SPRA\1\0\x50\0\0\0\0\0\0\0\0\0\6", 80, -ECONNREFUSED, "too many"},
+		{"SPRA\1\0\x50\0\0\0\0\0\0\0\0\0\x63", 80, -ECONNREFUSED, "unknown to this version"},
+		{"SPRA\1\0\x50\0\0\0\0\0\1", 80, SPR_EVERSION, "needs protocol features 0x100000000"},
+	};
+
+	for (size_t i = 0; i < spri_countof(cases); i++) {
+		struct world w;
+		struct raw raw;
+		struct end end;
+		struct spri_wire_address at;
+		int listener = raw_listen(&at);
+
+		world_open(&w, raw_row(), 1, 5 * SECOND);
+		dial(&w, &end, (const uint8_t *)"0123456789abcdef", &at, 1);
+		raw_accept(&w, listener, &raw);
+		raw_send(&w, &raw, cases[i].answer, cases[i].n);
+		cr_assert(pump(&w, end.lost == 1), "answer %zu: should be LOST", i);
+		cr_assert_eq(end.status, cases[i].status, "answer %zu: status %s", i,
+			     spr_error_name(end.status));
+		cr_assert_not_null(strstr(w.t->describe(end.conn), cases[i].text),
+				   "answer %zu: \"%s\" should contain \"%s\"", i,
+				   w.t->describe(end.conn), cases[i].text);
+		cr_assert_eq(strncmp(w.t->describe(end.conn), "rank 1: cannot connect: 127.0.0.1 port ",
+				     39),
+			     0, "answer %zu: \"%s\" should name peer and address", i,
+			     w.t->describe(end.conn));
+		raw_close(&raw);
+		close(listener);
+		end_destroy(&w, &end);
+		world_close(&w);
+	}
+}
+
+/* ---- addresses ---- */
+
+/* The right address, behind one that is refused, one of another process, one that speaks something else. */
+Test(tcp, wrong_addresses_are_passed_over)
+{
+	for (unsigned kind = 0; kind < 4; kind++) {
+		struct world w;
+		struct end a, b;
+		struct raw raw = {.fd = -1};
+		struct spri_wire_address to[2];
+		int listener = -1;
+
+		world_open(&w, raw_row(), 3, 5 * SECOND);
+		to[1] = raw_port(&w, 1)->listeners[0].address;
+		switch (kind) {
+		case 0: /* nobody listens */
+			close(raw_listen(&to[0]));
+			break;
+		case 1: /* another sparring process, as with container bridges */
+			to[0] = raw_port(&w, 2)->listeners[0].address;
+			break;
+		default: /* 2: something that talks first; 3: something that hangs up */
+			listener = raw_listen(&to[0]);
+		}
+		end_create(&w, 1, &b);
+		cr_assert_eq(end_connect(&w, &b, 0, 5, false, NULL, "rank 0"), 0, "passive");
+		dial(&w, &a, raw_port(&w, 1)->id, to, 2);
+		for (int i = 0; listener >= 0 && i < (kind == 2 ? 1 : TCP_STRIKES); i++) {
+			if (i > 0 && pump(&w, a.connected))
+				break;
+			raw_accept(&w, listener, &raw);
+			if (kind == 2)
+				raw_send(&w, &raw, "220 mail ESMTP\r\n", 16);
+			raw_close(&raw);
+		}
+		cr_assert(pump(&w, a.connected && b.connected),
+			  "kind %u: the second address should be found: \"%s\"", kind,
+			  w.t->describe(a.conn));
+		end_destroy(&w, &a);
+		end_destroy(&w, &b);
+		if (listener >= 0)
+			close(listener);
+		world_close(&w);
+	}
+}
+
+/* A silent address gets its share of the time only, and the one in a shared network comes first. */
+Test(tcp, silent_addresses_get_a_share)
+{
+	struct world w;
+	struct end a, b;
+	struct spri_wire_address to[3], silent;
+	int listener = raw_listen(&silent);
+
+	world_open(&w, raw_row(), 2, 600 * MS);
+	to[0] = (struct spri_wire_address){4, 9, {192, 0, 2, 1}}; /* far: a network of nobody */
+	to[1] = silent;
+	to[2] = raw_port(&w, 1)->listeners[0].address;
+	end_create(&w, 1, &b);
+	cr_assert_eq(end_connect(&w, &b, 0, 5, false, NULL, "rank 0"), 0, "passive");
+	dial(&w, &a, raw_port(&w, 1)->id, to, 3);
+	cr_assert_eq(((struct tcp_conn *)a.conn)->dial.to[0].port, silent.port,
+		     "addresses in a shared network should come first");
+	cr_assert_eq(((struct tcp_conn *)a.conn)->dial.to[2].port, 9, "the far one last");
+	cr_assert(pump(&w, a.connected && b.connected), "the good address should be found: \"%s\"",
+		  w.t->describe(a.conn));
+	end_destroy(&w, &a);
+	end_destroy(&w, &b);
+	close(listener);
+	world_close(&w);
+}
+
+Test(tcp, silence_everywhere_is_a_timeout)
+{
+	struct world w;
+	struct end a;
+	struct spri_wire_address to;
+	int listener = raw_listen(&to);
+	uint64_t start;
+
+	world_open(&w, raw_row(), 1, 200 * MS);
+	start = world_now(&w);
+	dial(&w, &a, (const uint8_t *)"0123456789abcdef", &to, 1);
+	cr_assert(pump(&w, a.lost == 1), "should be LOST");
+	cr_assert_eq(a.status, SPR_ETIMEOUT, "with SPR_ETIMEOUT, not %s", spr_error_name(a.status));
+	cr_assert_not_null(strstr(w.t->describe(a.conn),
+				  "rank 1: no connection within 0.2 s: 127.0.0.1 port"),
+			   "\"%s\"", w.t->describe(a.conn));
+	cr_assert_geq(world_now(&w) - start, 200 * MS, "not before the deadline");
+	end_destroy(&w, &a);
+	close(listener);
+	world_close(&w);
+}
+
+static void meet_over(const char *filter, unsigned family)
+{
+	const struct spri_transport *t = raw_row();
+	struct spri_port_options options = {.timeout_ns = 5 * SECOND, .interfaces = filter};
+	struct world w = {.t = t, .n_ports = 2};
+	struct spri_text text = {0};
+	struct end a, b;
+
+	for (unsigned i = 0; i < 2; i++) {
+		int r = t->listen(&options, &w.port[i], &text);
+
+		if (r == SPR_EENVIRONMENT && family == 6)
+			cr_skip("no IPv6 loopback here: %s", text.s);
+		cr_assert_eq(r, 0, "%s: %s", filter, text.s);
+		cr_assert_eq(raw_port(&w, i)->listeners[0].address.family, family,
+			     "%s: the port should have an address of this family only", filter);
+	}
+	ends_meet(&w, 0, &a, 1, &b, 1);
+	end_destroy(&w, &a);
+	end_destroy(&w, &b);
+	world_close(&w);
+}
+
+Test(tcp, over_ipv4)
+{
+	meet_over("127.0.0.1/32", 4);
+}
+
+Test(tcp, over_ipv6)
+{
+	meet_over("::1/128", 6);
+}
+
+Test(tcp, listen_refuses_bad_options)
+{
+	const struct spri_transport *t = raw_row();
+	struct spri_port_options options = {.timeout_ns = SECOND, .interfaces = "10.0.0.0/40"};
+	struct spri_port *port = NULL;
+	struct spri_text text = {0};
+
+	cr_assert_eq(t->listen(&options, &port, &text), SPR_EENVIRONMENT, "a malformed filter");
+	cr_assert_not_null(strstr(text.s, "10.0.0.0/40"), "should be quoted: %s", text.s);
+	options.interfaces = "nosuch0";
+	cr_assert_eq(t->listen(&options, &port, &text), SPR_EENVIRONMENT, "no such interface");
+	cr_assert_not_null(strstr(text.s, "nosuch0"), "should be quoted: %s", text.s);
+	options.interfaces = "lo";
+	options.timeout_ns = 0;
+	cr_assert_eq(t->listen(&options, &port, &text), SPR_EARGUMENT, "no time at all");
+	cr_assert_null(port, "nothing should be written on failure");
+}
+
+/* ---- hellos that come too early, too late, twice ---- */
+
+Test(tcp, parked_hello)
+{
+	struct world w;
+	struct raw raw;
+	struct spri_hello h;
+	struct end end;
+
+	world_open(&w, raw_row(), 2, 5 * SECOND);
+	raw_dial(&w, 1, 0, &raw);
+	h = raw_hello(&w, 1, &raw, 12);
+	cr_assert(raw_send_hello(&w, &raw, &h), "send");
+	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_PARKED,
+		     "the port should say that it is the right one");
+	cr_assert_eq(raw_port(&w, 1)->n_parked, 1, "the hello should be kept");
+	raw_awaited(&w, 1, &raw, 12, &end);
+	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_ACCEPTED,
+		     "connect() should find it");
+	cr_assert_eq(raw_port(&w, 1)->n_parked, 0, "and take it out");
+	raw_close(&raw);
+	end_destroy(&w, &end);
+	world_close(&w);
+}
+
+Test(tcp, parked_hello_nobody_asks_for)
+{
+	struct world w;
+	struct raw raw;
+	struct spri_hello h;
+
+	world_open(&w, raw_row(), 2, 200 * MS);
+	raw_dial(&w, 1, 0, &raw);
+	h = raw_hello(&w, 1, &raw, 12);
+	cr_assert(raw_send_hello(&w, &raw, &h), "send");
+	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_PARKED, "parked first");
+	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_NOT_AWAITED,
+		     "then told that nobody came");
+	cr_assert(raw_ended(&w, &raw), "and ended");
+	cr_assert_eq(raw_port(&w, 1)->n_parked, 0, "nothing should be kept");
+	raw_close(&raw);
+	world_close(&w);
+}
+
+/* A parked peer that hangs up, or says more than it may, is forgotten. */
+Test(tcp, parked_hello_that_goes_away)
+{
+	for (unsigned kind = 0; kind < 2; kind++) {
+		struct world w;
+		struct raw raw;
+		struct spri_hello h;
+
+		world_open(&w, raw_row(), 2, 5 * SECOND);
+		raw_dial(&w, 1, 0, &raw);
+		h = raw_hello(&w, 1, &raw, 12);
+		cr_assert(raw_send_hello(&w, &raw, &h), "send");
+		cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_PARKED, "parked");
+		if (kind == 0)
+			raw_close(&raw);
+		else
+			raw_send(&w, &raw, "more", 4);
+		cr_assert(pump(&w, raw_port(&w, 1)->n_parked == 0), "kind %u: forgotten", kind);
+		raw_close(&raw);
+		world_close(&w);
+	}
+}
+
+/* The newer of two streams for one connection counts: the peer tries its addresses in turn. */
+Test(tcp, newer_hello_replaces_older)
+{
+	for (unsigned early = 0; early < 2; early++) {
+		const struct spri_frame confirm = {.type = SPRI_FRAME_CONFIRM};
+		struct world w;
+		struct raw raw[2];
+		struct spri_hello h;
+		struct end end;
+
+		world_open(&w, raw_row(), 2, 5 * SECOND);
+		for (unsigned i = 0; i < 2; i++)
+			raw_dial(&w, 1, 0, &raw[i]);
+		memcpy(raw[1].id, raw[0].id, sizeof raw[0].id);
+		h = raw_hello(&w, 1, &raw[0], 2);
+		if (!early)
+			raw_awaited(&w, 1, &raw[0], 2, &end);
+		for (unsigned i = 0; i < 2; i++) {
+			cr_assert(raw_send_hello(&w, &raw[i], &h), "send");
+			cr_assert_eq(raw_answer(&w, &raw[i]).status,
+				     early ? SPRI_ANSWER_PARKED : SPRI_ANSWER_ACCEPTED,
+				     "stream %u", i);
+		}
+		cr_assert(raw_ended(&w, &raw[0]), "the older stream should end");
+		if (early) {
+			raw_awaited(&w, 1, &raw[0], 2, &end);
+			cr_assert_eq(raw_answer(&w, &raw[1]).status, SPRI_ANSWER_ACCEPTED,
+				     "the newer one should be taken");
+		}
+		cr_assert(raw_send_frame(&w, &raw[1], &confirm), "confirm");
+		cr_assert(pump(&w, end.connected == 1), "and connect");
+		for (unsigned i = 0; i < 2; i++)
+			raw_close(&raw[i]);
+		end_destroy(&w, &end);
+		world_close(&w);
+	}
+}
+
+/* A peer that gives up between our answer and its CONFIRM may come again. */
+Test(tcp, stream_that_ends_before_confirm)
+{
+	struct world w;
+	struct raw raw, again;
+	struct spri_hello h;
+	struct end end;
+	const struct spri_frame notify = {.type = SPRI_FRAME_WRITE, .flags = SPRI_FRAME_NOTIFY};
+
+	world_open(&w, raw_row(), 2, 5 * SECOND);
+	for (unsigned kind = 0; kind < 2; kind++) {
+		raw_dial(&w, 1, 0, &raw);
+		raw_awaited(&w, 1, &raw, 2 + kind, &end);
+		h = raw_hello(&w, 1, &raw, 2 + kind);
+		cr_assert(raw_send_hello(&w, &raw, &h), "send");
+		cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_ACCEPTED, "first try");
+		if (kind == 1) /* a frame that comes too early */
+			raw_send_frame(&w, &raw, &notify);
+		else
+			raw_close(&raw);
+		cr_assert(kind == 0 || raw_ended(&w, &raw), "the stream should end");
+		raw_dial(&w, 1, 0, &again);
+		cr_assert(raw_send_hello(&w, &again, &h), "send");
+		cr_assert_eq(raw_answer(&w, &again).status, SPRI_ANSWER_ACCEPTED, "second try");
+		cr_assert_eq(end.connected + end.lost + end.n_notify, 0, "nothing happened yet");
+		raw_close(&raw);
+		raw_close(&again);
+		end_destroy(&w, &end);
+	}
+	world_close(&w);
+}
+
+/* ---- numbers ---- */
+
+/* Silent streams are bounded in number; those who say hello get through. */
+Test(tcp, half_open_flood)
+{
+	enum { FLOOD = TCP_HALF_OPEN + 100 };
+	static struct raw raw[FLOOD];
+	struct world w;
+	struct tcp_port *p;
+	unsigned most = 0;
+
+	world_open(&w, raw_row(), 2, 10 * SECOND);
+	p = raw_port(&w, 1);
+	for (unsigned i = 0; i < FLOOD; i++) {
+		raw_dial(&w, 1, 0, &raw[i]);
+		world_step(&w, UINT64_MAX);
+		most = p->n_half_open > most ? p->n_half_open : most;
+	}
+	world_settle(&w);
+	cr_assert_eq(p->n_half_open, TCP_HALF_OPEN, "the flood should fill what it may, not %u",
+		     p->n_half_open);
+	cr_assert_leq(most, TCP_HALF_OPEN, "never more than %d should be half open", TCP_HALF_OPEN);
+	expect_healthy(&w, "a flood of silent streams");
+	for (unsigned i = 0; i < FLOOD; i++)
+		raw_close(&raw[i]);
+	cr_assert(pump(&w, p->n_half_open == 0), "closed streams should be forgotten");
+	world_close(&w);
+}
+
+Test(tcp, silent_streams_have_a_deadline)
+{
+	struct world w;
+	struct raw raw;
+
+	world_open(&w, raw_row(), 2, 200 * MS);
+	raw_dial(&w, 1, 0, &raw);
+	cr_assert(pump(&w, raw_port(&w, 1)->n_half_open == 1), "half open at first");
+	cr_assert(raw_ended(&w, &raw), "then ended");
+	cr_assert_eq(raw_port(&w, 1)->n_half_open, 0, "and forgotten");
+	raw_close(&raw);
+	world_close(&w);
+}
+
+/* A port without descriptors waits for some instead of spinning or failing. */
+Test(tcp, no_descriptors_left)
+{
+	enum { MOST = 2048 };
+	static int spare[MOST];
+	unsigned n = 0;
+	struct world w;
+	struct raw raw;
+	struct spri_hello h;
+
+	world_open(&w, raw_row(), 2, 5 * SECOND);
+	raw_dial(&w, 1, 0, &raw);
+	while (n < MOST && (spare[n] = dup(0)) >= 0)
+		n++;
+	if (n == MOST)
+		cr_skip("more than %d descriptors are allowed here", MOST);
+	world_settle(&w);
+	cr_assert_eq(raw_port(&w, 1)->n_half_open, 0, "nobody can come in");
+	cr_assert(raw_port(&w, 1)->accept_paused, "accepting should pause");
+	while (n > 0)
+		close(spare[--n]);
+	h = raw_hello(&w, 1, &raw, 12);
+	cr_assert(raw_send_hello(&w, &raw, &h), "send");
+	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_PARKED, "then go on");
+	raw_close(&raw);
+	world_close(&w);
+}
