@@ -107,16 +107,17 @@ static int check(struct ar_bench *bench, const struct ar_case *what, uint64_t *w
 	return 0;
 }
 
-/* The update that the exchange wrote: the sum divided by P at the entries, zero elsewhere. */
+/* The update that the exchange wrote: the sum times 1/P (rounded once) at the entries, else zero. */
 static uint64_t check_update(const struct ar_bench *bench, const struct ar_case *what)
 {
+	float inverse = 1.0f / (float)bench->n_ranks;
 	uint64_t wrong = 0, at = 0;
 
 	for (uint64_t i = 0; i < what->count; i++) {
 		float want = 0;
 
 		if (at < bench->result.count && bench->result.index[at] == i)
-			want = bench->result.value[at++] / (float)bench->n_ranks;
+			want = bench->result.value[at++] * inverse;
 		wrong += !(bench->out[i] == want);
 	}
 	return wrong;

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define PROBE_BYTES_MAX (16u << 20)
-#define PROBE_BYTES_MIN (64u << 10)
+#define PROBE_BYTES_MIN (256u << 10)
 
 int ar_barrier(struct ar_bench *bench)
 {
@@ -277,6 +277,25 @@ static int probe(struct ar_bench *bench, const char *algo, bool sparse, uint64_t
 	return r;
 }
 
+/*
+ * β from the times of a dense_ring of `count` elements and of a quarter of them: what both have in
+ * common (rounds, waking up) drops out.
+ */
+static int probe_beta(struct ar_bench *bench, uint64_t count)
+{
+	double whole_ns, whole_bytes, quarter_ns, quarter_bytes, rounds;
+	int r = probe(bench, "dense_ring", false, count, 1, 5, &whole_ns, &rounds, &whole_bytes);
+
+	if (r == 0)
+		r = probe(bench, "dense_ring", false, count / 4, 1, 5, &quarter_ns, &rounds,
+			  &quarter_bytes);
+	if (r < 0)
+		return r;
+	if (whole_ns > quarter_ns)
+		bench->beta_ns = (whole_ns - quarter_ns) / (whole_bytes - quarter_bytes);
+	return 0;
+}
+
 int ar_probe(struct ar_bench *bench)
 {
 	const struct ar_config *config = bench->config;
@@ -301,15 +320,10 @@ int ar_probe(struct ar_bench *bench)
 	if (!bench->in || !bench->out) /* the bench frees them */
 		return ar_fail(bench, "probe", -ENOMEM, "");
 	r = probe(bench, "gtopk", true, 1, 10, 50, &ns, &rounds, &bytes);
-	if (r == 0 && rounds > 0)
+	if (r == 0)
 		bench->alpha_ns = ns / rounds;
 	if (r == 0)
-		r = probe(bench, "dense_ring", false, bytes_most / sizeof(float), 1, 5, &ns,
-			  &rounds, &bytes);
-	if (r == 0 && bytes > 0)
-		bench->beta_ns = (ns - rounds * bench->alpha_ns) / bytes;
-	if (bench->beta_ns < 0)
-		bench->beta_ns = 0;
+		r = probe_beta(bench, bytes_most / sizeof(float));
 	free(bench->in);
 	free(bench->out);
 	bench->in = bench->out = NULL;

@@ -22,7 +22,7 @@ static const struct {
 	const char *title;
 	const char *key; /* in JSON */
 } kinds[] = {
-	{SPR_INFO_VERSION, "Version", "version"},
+	{SPR_INFO_VERSION, "Version", "build"},
 	{SPR_INFO_CPU, "Processor", "cpu"},
 	{SPR_INFO_KERNELS, "Kernels", "kernels"},
 	{SPR_INFO_TRANSPORTS, "Transports", "transports"},

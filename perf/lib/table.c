@@ -65,7 +65,7 @@ static void put(FILE *out, const char *text, int width, bool last)
 {
 	int pad = abs(width) - width_of(text);
 
-	if (width > 0)
+	if (width > 0 && (*text || !last))
 		fprintf(out, "%*s", pad > 0 ? pad : 0, "");
 	fputs(text, out);
 	if (width < 0 && !last)
