@@ -178,11 +178,14 @@ void spri_loop_message_arrived(struct spri_fabric *fabric, struct loop_message *
 	}
 	if (!to) {
 		if (!from->lost.at) {
+			uint64_t when = spri_loop_add(fabric->now_ns, fabric->options.latency_ns);
+
+			/* A goodbye that is still on its way is not overtaken. */
+			if (from->bye.at)
+				when = spri_max_u64(when, spri_loop_due(fabric, &from->bye));
 			from->news_status = -ECONNRESET;
 			from->news_reason = "connection reset: the other end is gone";
-			spri_loop_schedule(
-				fabric, &from->lost, LOOP_LOST,
-				spri_loop_add(fabric->now_ns, fabric->options.latency_ns));
+			spri_loop_schedule(fabric, &from->lost, LOOP_LOST, when);
 		}
 		return;
 	}
