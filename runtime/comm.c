@@ -136,9 +136,16 @@ static void take_connected(struct spri_link *link, const uint8_t *data)
 static void take_lost(struct spri_link *link, int status)
 {
 	const char *why = link->conn->port->ops->describe(link->conn);
+	bool goodbye = link->closed;
 
 	link->connected = false;
 	link->closed = true;
+	/*
+	 * It had said goodbye, and what we still wrote (credits) found nobody: no loss. An operation that
+	 * needs it yet finds out in transfer.c.
+	 */
+	if (goodbye && status != SPR_EACCESS && status != SPR_EPROTOCOL)
+		return;
 	if (status == SPR_EACCESS || status == SPR_EPROTOCOL || status == SPR_EVERSION)
 		spri_comm_fail(link->comm, status, -1, "%s", why);
 	else
