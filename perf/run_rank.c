@@ -62,6 +62,8 @@ static struct verdict become_rank(const struct run_rank *rank, const struct run_
 	set_number("SPR_RANK", rank->rank);
 	set_number("SPR_SIZE", plan->n_ranks);
 	setenv("SPR_ROOT", plan->root, 1);
+	if (namespace_fd < 0)
+		setenv("SPR_TCP_IF", "lo", 0); /* all ranks are here: no traffic on a network */
 	unsetenv("SPR_ROOT_FD");
 	if (plan->root_fd >= 0 && rank->rank == 0) {
 		if (fcntl(plan->root_fd, F_SETFD, 0) < 0)
