@@ -12,8 +12,8 @@
  * Failures: no memory is found by reserve, before anything is sent; a NaN by select.
  * Neither has touched the residual.
  *
- * The division is a multiplication with 1/P rounded to single: exact for P a power of two,
- * else one rounding more than a division, the same on every rank.
+ * The division is a multiplication with 1/P rounded to single: exact for P a power of two, else
+ * one rounding more than a division, the same on every rank.
  */
 #include <errno.h>
 #include <internal/alloc.h>
@@ -140,9 +140,25 @@ static void adopt(struct spr_exchange *exchange, const struct spri_list *adopted
 	}
 }
 
+/*
+ * 1/P as a single, rounded to nearest by integers: the caller's rounding mode has no part in it.
+ * With e = floor(log2 P) and P no power of two, 2^-(e+1) < 1/P < 2^-e: 24 bits of 2^(24+e) / P.
+ */
+static float inverse(uint32_t n_ranks)
+{
+	unsigned e = spri_floor_log2(n_ranks);
+	uint64_t scaled = 1ull << (24 + e);
+	uint32_t bits;
+
+	if (n_ranks == 1u << e)
+		return spri_f32_from_bits((127 - e) << 23);
+	bits = (uint32_t)((scaled + n_ranks / 2) / n_ranks);
+	return spri_f32_from_bits((126 - e) << 23 | (bits & 0x7fffffu));
+}
+
 void spri_residual_commit(struct spr_exchange *exchange, const struct spri_op *op)
 {
-	float factor = (float)(1.0 / exchange->comm->n_ranks);
+	float factor = inverse(exchange->comm->n_ranks);
 	float *update = exchange->now.update, *spare = exchange->residual;
 
 	if (exchange->algo->kind == SPRI_ALGO_DENSE) {

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/* Training steps on the simulator; see steps.h. */
+#include "steps.h"
+
+#include <fenv.h>
+#include <internal/alloc.h>
+#include <internal/bits.h>
+#include <internal/clock.h>
+#include <internal/philox.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const int promise_ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 0};
+
+const char *sparse_algo(unsigned i)
+{
+	struct spr_algo_info info;
+
+	for (unsigned row = 0; spr_algo_info(row, &info) == 0; row++)
+		if (info.sparse && i-- == 0)
+			return info.name;
+	return NULL;
+}
+
+static void *need(size_t n, size_t bytes)
+{
+	void *p = calloc(n ? n : 1, bytes);
+
+	if (!p) {
+		perror("calloc");
+		abort();
+	}
+	return p;
+}
+
+static float *copy_floats(const float *v, uint64_t n)
+{
+	float *copy = need(n, sizeof *copy);
+
+	memcpy(copy, v, n * sizeof *copy);
+	return copy;
+}
+
+struct step_record *run_record(const struct run *run, int rank, int step)
+{
+	return &run->records[rank * run->options.n_steps + step];
+}
+
+void gradient_integers(const struct run *run, int rank, int step, float *g)
+{
+	for (uint64_t i = 0; i < run->options.n; i++) {
+		uint64_t h = spri_philox((uint64_t)rank << 32 | (uint64_t)step, i);
+		/* Magnitudes spread over the powers of two, so that the largest stand out. */
+		int range = 1 << (h >> 60 & 15) % 10;
+
+		g[i] = (float)((int)(h % (2u * (unsigned)range + 1)) - range) / 1024.0f;
+	}
+}
+
+void gradient_floats(const struct run *run, int rank, int step, float *g)
+{
+	for (uint64_t i = 0; i < run->options.n; i++) {
+		uint64_t h = spri_philox(((uint64_t)rank << 32 | (uint64_t)step) + 77, i);
+		/* Exponents from denormals to 2^20; most near 1. */
+		uint32_t exponent =
+			h % 7 == 0 ? (uint32_t)(h >> 32) % 147 : 115 + (uint32_t)(h >> 32) % 16;
+
+		g[i] = spri_f32_from_bits((uint32_t)(h >> 8 & 1) << 31 | exponent << 23 |
+					  ((uint32_t)(h >> 9) & 0x7fffffu));
+	}
+}
+
+/* The rest of a record, once the step is over. */
+static void look(const struct run *run, struct spr_exchange *exchange, struct spr_comm *comm,
+		 struct step_record *record)
+{
+	const float *residual = spr_exchange_residual(exchange);
+	struct spr_sparse sum;
+
+	if (residual)
+		record->after = copy_floats(residual, run->options.n);
+	record->lost_rank = spr_comm_lost_rank(comm);
+	(void)!spr_exchange_stats(exchange, &record->stats);
+	record->result_status = spr_exchange_result(exchange, &sum);
+	if (record->result_status == 0) {
+		record->sum_count = sum.count;
+		record->sum_index = need(sum.count, sizeof *record->sum_index);
+		record->sum_value = need(sum.count, sizeof *record->sum_value);
+		memcpy(record->sum_index, sum.index, sum.count * sizeof *sum.index);
+		memcpy(record->sum_value, sum.value, sum.count * sizeof *sum.value);
+	}
+	record->finished = true;
+}
+
+static void one_step(struct run *run, struct spr_exchange *exchange, struct spr_comm *comm,
+		     int rank, int step)
+{
+	const struct run_options *o = &run->options;
+	struct step_record *record = run_record(run, rank, step);
+	const float *residual = spr_exchange_residual(exchange);
+	bool poor = rank == o->poor_rank && step == o->poor_step;
+	struct spr_request *request = NULL;
+
+	record->gradient = need(o->n, sizeof(float));
+	record->update = need(o->n, sizeof(float));
+	for (uint64_t i = 0; i < o->n; i++)
+		record->update[i] = -12345; /* what "untouched" looks like */
+	(o->gradient ? o->gradient : gradient_integers)(run, rank, step, record->gradient);
+	if (residual)
+		record->before = copy_floats(residual, o->n);
+	if (poor && !o->null_gradient)
+		spri_heap_fail_after(o->poor_after);
+	record->start_status =
+		spr_exchange_start(exchange, poor && o->null_gradient ? NULL : record->gradient,
+				   record->update, &request);
+	spri_heap_fail_after(-1);
+	record->status = record->start_status;
+	if (record->start_status == 0) {
+		record->status = spr_request_wait(request);
+		snprintf(record->text, sizeof record->text, "%s", spr_request_error(request));
+		spr_request_destroy(request);
+	}
+	look(run, exchange, comm, record);
+}
+
+static int body(struct spr_sim *sim, int rank, void *arg)
+{
+	struct run *run = arg;
+	const struct run_options *o = &run->options;
+	struct spr_context_options context_options = {
+		.size = sizeof context_options,
+		.sim = sim,
+		.sim_rank = rank,
+		.landing_bytes = o->landing_bytes,
+		.timeout_ns = o->timeout_ns ? o->timeout_ns : 10 * SPRI_NS_PER_S,
+	};
+	struct spr_exchange_options exchange_options = {
+		.size = sizeof exchange_options,
+		.count = o->n,
+		.algo = o->algo,
+		.density = o->density,
+		.nonfinite = o->policy,
+	};
+	struct spr_context *context = NULL;
+	struct spr_comm *comm = NULL;
+	struct spr_exchange *exchange = NULL;
+	int r = spr_context_open(&context_options, &context);
+
+	if (o->rounding)
+		fesetround(o->rounding);
+	if (r == 0)
+		r = spr_comm_create(context, NULL, &comm);
+	if (r == 0)
+		r = spr_exchange_create(comm, &exchange_options, &exchange);
+	if (r == 0)
+		run->joined_ns = spr_sim_now_ns(sim);
+	for (int step = 0; step < o->n_steps && r == 0; step++)
+		one_step(run, exchange, comm, rank, step);
+	run->end_ns = spr_sim_now_ns(sim);
+	spr_exchange_destroy(exchange);
+	spr_comm_destroy(comm);
+	spr_context_close(context);
+	return r;
+}
+
+struct run *run_steps(const struct run_options *options)
+{
+	struct spr_sim_options sim_options = {
+		.size = sizeof sim_options,
+		.n_ranks = options->n_ranks,
+		.latency_ns = 1000,
+		.bytes_per_s = 1e9,
+		.jitter_ns = options->jitter_ns,
+		.seed = options->seed,
+	};
+	struct run *run = need(1, sizeof *run);
+	struct spr_sim *sim = NULL;
+	int r;
+
+	run->options = *options;
+	run->statuses = need((size_t)options->n_ranks, sizeof *run->statuses);
+	run->records =
+		need((size_t)options->n_ranks * (size_t)options->n_steps, sizeof *run->records);
+	r = spr_sim_create(&sim_options, &sim);
+	if (r == 0 && options->kill_ns)
+		spr_sim_kill_at(sim, options->kill_rank, options->kill_ns);
+	if (r == 0)
+		r = spr_sim_run(sim, body, run, run->statuses);
+	for (int i = 0; r < 0 && i < options->n_ranks; i++)
+		run->statuses[i] = r;
+	spr_sim_destroy(sim);
+	return run;
+}
+
+void run_free(struct run *run)
+{
+	for (int i = 0; i < run->options.n_ranks * run->options.n_steps; i++) {
+		struct step_record *record = &run->records[i];
+
+		free(record->gradient);
+		free(record->before);
+		free(record->after);
+		free(record->update);
+		free(record->sum_index);
+		free(record->sum_value);
+	}
+	free(run->records);
+	free(run->statuses);
+	free(run);
+}
+
+static uint64_t mix(uint64_t h, const void *data, size_t words)
+{
+	const uint32_t *w = data;
+
+	for (size_t i = 0; w && i < words; i++)
+		h = spri_mix64(h ^ w[i]) + 0x9e3779b97f4a7c15u;
+	return h;
+}
+
+uint64_t record_digest(const struct run *run, int rank, int step)
+{
+	const struct step_record *record = run_record(run, rank, step);
+	uint64_t h = mix(17 + (uint64_t)record->status, record->update, run->options.n);
+
+	h = mix(h, record->after, record->after ? run->options.n : 0);
+	h = mix(h + record->sum_count, record->sum_index, 2 * record->sum_count);
+	return mix(h, record->sum_value, record->sum_count);
+}
