@@ -107,7 +107,7 @@ static int check(struct ar_bench *bench, const struct ar_case *what, uint64_t *w
 	return 0;
 }
 
-/* The update that the exchange wrote: the sum times 1/P (rounded once) at the entries, else zero. */
+/* The update that the exchange wrote: the sum times 1/P (rounded once) at entries, else zero. */
 static uint64_t check_update(const struct ar_bench *bench, const struct ar_case *what)
 {
 	float inverse = 1.0f / (float)bench->n_ranks;
