@@ -41,7 +41,7 @@
 
 #include "fabric.h" /* loop: what joins its ports */
 
-#define SPRI_PRIVATE_BYTES 56  /* what rdma_cm can carry in every port space */
+#define SPRI_PRIVATE_BYTES 40  /* rdma_cm carries 56 in every port space; verbs needs 16 of them */
 #define SPRI_ADDRESS_BYTES 512 /* most bytes of an address blob */
 #define SPRI_KEY_BYTES 16
 #define SPRI_MAX_GATHER 8

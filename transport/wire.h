@@ -16,6 +16,7 @@
 
 #define SPRI_WIRE_VERSION 1
 #define SPRI_PORT_ID_BYTES 16
+#define SPRI_WIRE_RESERVED_BYTES 16 /* behind the caller's bytes, for later versions */
 
 /* ---- address blob ---- */
 
@@ -59,14 +60,15 @@ int spri_blob_decode(const void *bytes, size_t n, struct spri_blob *out) SPRI_MU
  */
 
 enum {
-	SPRI_HELLO_MAGIC = 0,	 /* u32: "SPRH" */
-	SPRI_HELLO_VERSION = 4,	 /* u16 */
-	SPRI_HELLO_LENGTH = 6,	 /* u16: bytes of this hello; those not known are skipped */
-	SPRI_HELLO_FEATURES = 8, /* u64: bits 0–31 offered, bits 32–63 required */
-	SPRI_HELLO_TO = 16,	 /* 16 bytes: the port that is wanted */
-	SPRI_HELLO_FROM = 32,	 /* 16 bytes: the port that asks */
-	SPRI_HELLO_ID = 48,	 /* u64: connection id */
-	SPRI_HELLO_PRIVATE = 56, /* 56 bytes of the caller's */
+	SPRI_HELLO_MAGIC = 0,	  /* u32: "SPRH" */
+	SPRI_HELLO_VERSION = 4,	  /* u16 */
+	SPRI_HELLO_LENGTH = 6,	  /* u16: bytes of this hello; those not known are skipped */
+	SPRI_HELLO_FEATURES = 8,  /* u64: bits 0–31 offered, bits 32–63 required */
+	SPRI_HELLO_TO = 16,	  /* 16 bytes: the port that is wanted */
+	SPRI_HELLO_FROM = 32,	  /* 16 bytes: the port that asks */
+	SPRI_HELLO_ID = 48,	  /* u64: connection id */
+	SPRI_HELLO_PRIVATE = 56,  /* 40 bytes of the caller's */
+	SPRI_HELLO_RESERVED = 96, /* 16 bytes: sent as 0, not read */
 	SPRI_HELLO_BYTES = 112,
 	SPRI_HELLO_MOST = 256, /* longest hello of any version */
 };
@@ -93,13 +95,14 @@ int spri_hello_decode(const uint8_t *p, size_t n, struct spri_hello *out) SPRI_M
  */
 
 enum {
-	SPRI_ANSWER_MAGIC = 0,	   /* u32: "SPRA" */
-	SPRI_ANSWER_VERSION = 4,   /* u16: of the side that answers */
-	SPRI_ANSWER_LENGTH = 6,	   /* u16: bytes of this answer; those not known are skipped */
-	SPRI_ANSWER_FEATURES = 8,  /* u64: as in the hello */
-	SPRI_ANSWER_STATUS = 16,   /* u32: below */
-	SPRI_ANSWER_RESERVED = 20, /* u32: sent as 0, not read */
-	SPRI_ANSWER_PRIVATE = 24,  /* 56 bytes of the caller's; zeros unless accepted */
+	SPRI_ANSWER_MAGIC = 0,	    /* u32: "SPRA" */
+	SPRI_ANSWER_VERSION = 4,    /* u16: of the side that answers */
+	SPRI_ANSWER_LENGTH = 6,	    /* u16: bytes of this answer; those not known are skipped */
+	SPRI_ANSWER_FEATURES = 8,   /* u64: as in the hello */
+	SPRI_ANSWER_STATUS = 16,    /* u32: below */
+	SPRI_ANSWER_RESERVED = 20,  /* u32: sent as 0, not read */
+	SPRI_ANSWER_PRIVATE = 24,   /* 40 bytes of the caller's; zeros unless accepted */
+	SPRI_ANSWER_RESERVED2 = 64, /* 16 bytes: sent as 0, not read */
 	SPRI_ANSWER_BYTES = 80,
 	SPRI_ANSWER_MOST = 256,
 };
