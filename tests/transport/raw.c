@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -40,15 +41,19 @@ void raw_dial(struct world *w, unsigned port, unsigned at, struct raw *out)
 	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(a->port)};
 	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(a->port)};
 	bool is4 = a->family == 4;
-	int r;
+	int r, on = 1;
 
 	memcpy(&v4.sin_addr, a->host, 4);
 	memcpy(&v6.sin6_addr, a->host, 16);
 	out->fd = socket(is4 ? AF_INET : AF_INET6, SOCK_STREAM, 0);
-	/* Blocks no longer than the kernel's own handshake with the backlog of this same machine. */
+	/*
+	 * Blocks no longer than the kernel's own handshake with the backlog of this same machine.
+	 */
 	r = connect(out->fd, is4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6,
 		    is4 ? sizeof v4 : sizeof v6);
 	cr_assert_eq(r, 0, "a port should take connections: %s", strerror(errno));
+	/* What is sent is under way, whatever comes next. */
+	cr_assert_eq(setsockopt(out->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), 0, "NODELAY");
 	name_raw(out);
 }
 
@@ -56,7 +61,7 @@ int raw_listen(struct spri_wire_address *out)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t n = sizeof at;
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
 
 	cr_assert(bind(fd, (struct sockaddr *)&at, n) == 0 && listen(fd, 8) == 0 &&
 			  getsockname(fd, (struct sockaddr *)&at, &n) == 0,
@@ -65,11 +70,21 @@ int raw_listen(struct spri_wire_address *out)
 	return fd;
 }
 
+/*
+ * Repeats a call that does not block, the world running, until it gives something else than EAGAIN.
+ */
+#define patiently(w, call)                                                                         \
+	({                                                                                         \
+		uint64_t until_ = world_now(w) + WORLD_PATIENCE;                                   \
+		ssize_t result_;                                                                   \
+		while ((result_ = (call)) < 0 && errno == EAGAIN && world_step((w), until_))       \
+			;                                                                          \
+		result_;                                                                           \
+	})
+
 void raw_accept(struct world *w, int listener, struct raw *out)
 {
-	cr_assert(pump(w, (out->fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK)) >= 0 ||
-				  (errno != EAGAIN && errno != EWOULDBLOCK)),
-		  "the world should connect");
+	out->fd = (int)patiently(w, accept4(listener, NULL, NULL, SOCK_NONBLOCK));
 	cr_assert_geq(out->fd, 0, "accept: %s", strerror(errno));
 	name_raw(out);
 }
@@ -84,12 +99,10 @@ void raw_close(struct raw *raw)
 bool raw_send(struct world *w, struct raw *raw, const void *bytes, size_t n)
 {
 	const uint8_t *p = bytes;
-	ssize_t r = 0;
+	ssize_t r;
 
 	while (n > 0) {
-		cr_assert(pump(w, (r = send(raw->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT)) >= 0 ||
-					  errno != EAGAIN),
-			  "the port should go on reading");
+		r = patiently(w, send(raw->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT));
 		if (r < 0)
 			return false;
 		p += r;
@@ -101,11 +114,10 @@ bool raw_send(struct world *w, struct raw *raw, const void *bytes, size_t n)
 bool raw_receive(struct world *w, struct raw *raw, void *bytes, size_t n)
 {
 	uint8_t *p = bytes;
-	ssize_t r = 0;
+	ssize_t r;
 
 	while (n > 0) {
-		if (!pump(w, (r = recv(raw->fd, p, n, MSG_DONTWAIT)) >= 0 || errno != EAGAIN))
-			return false;
+		r = patiently(w, recv(raw->fd, p, n, MSG_DONTWAIT));
 		if (r <= 0)
 			return false;
 		p += r;
@@ -117,14 +129,12 @@ bool raw_receive(struct world *w, struct raw *raw, void *bytes, size_t n)
 bool raw_ended(struct world *w, struct raw *raw)
 {
 	uint8_t waste[4096];
-	ssize_t r = 0;
+	ssize_t r;
 
-	do {
-		if (!pump(w, (r = recv(raw->fd, waste, sizeof waste, MSG_DONTWAIT)) >= 0 ||
-				     errno != EAGAIN))
-			return false;
-	} while (r > 0);
-	return true;
+	do
+		r = patiently(w, recv(raw->fd, waste, sizeof waste, MSG_DONTWAIT));
+	while (r > 0);
+	return r == 0 || errno != EAGAIN;
 }
 
 struct spri_hello raw_hello(struct world *w, unsigned port, const struct raw *raw, uint64_t id)
@@ -230,4 +240,14 @@ unsigned raw_descriptors(void)
 		n++;
 	closedir(dir);
 	return n;
+}
+
+void raw_expect_healthy(struct world *w, const char *after)
+{
+	struct end a, b;
+
+	ends_meet(w, 0, &a, 1, &b, 4711);
+	cr_assert(a.connected && b.connected, "after %s the port should work", after);
+	end_destroy(w, &a);
+	end_destroy(w, &b);
 }

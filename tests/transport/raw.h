@@ -49,9 +49,13 @@ struct spri_frame raw_frame(struct world *w, struct raw *raw);
 size_t raw_blob(const uint8_t *id, const struct spri_wire_address *addresses, unsigned n,
 		uint8_t *out);
 /* Makes a passive connection at a port that awaits the raw side, labelled "rank 7". */
-void raw_awaited(struct world *w, unsigned port, const struct raw *raw, uint64_t id, struct end *end);
+void raw_awaited(struct world *w, unsigned port, const struct raw *raw, uint64_t id,
+		 struct end *end);
 /* The whole handshake: a raw stream whose other end is `end`. */
 void raw_meet(struct world *w, unsigned port, struct raw *raw, uint64_t id, struct end *end);
+
+/* Ports 0 and 1 still do what they are for: a connection is made and ended. */
+void raw_expect_healthy(struct world *w, const char *after);
 
 /* Open descriptors of this process. */
 unsigned raw_descriptors(void);

@@ -1,33 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * How tcp ports meet, and who cannot keep them from it: garbage, other versions, other processes at the same address, peers
- * that say nothing. The conformance suite has what is common to all transports; test_tcp_frames.c what
- * happens on a connection that is up.
+ * How tcp ports meet, and who cannot keep them from it: garbage, other versions, other processes at
+ * the same address, peers that say nothing. The conformance suite has what is common to all
+ * transports; test_tcp_frames.c what happens on a connection that is up.
  */
 #include "raw.h"
 
 #include <check.h>
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define SECOND SPRI_NS_PER_S
 #define MS SPRI_NS_PER_MS
-
-/* The port still does what it is for. */
-static void expect_healthy(struct world *w, const char *after)
-{
-	struct end a, b;
-
-	ends_meet(w, 0, &a, 1, &b, 4711);
-	cr_assert(a.connected && b.connected, "after %s the port should work", after);
-	end_destroy(w, &a);
-	end_destroy(w, &b);
-}
 
 /* Makes an active connection of port 0 to a blob, labelled "rank 1". */
 static void dial(struct world *w, struct end *end, const uint8_t *id,
@@ -78,7 +66,7 @@ Test(tcp, garbage_is_dropped_without_an_answer)
 		cr_assert(raw_ended(&w, &raw), "%s should end the stream",
 			  last ? "noise" : cases[i].what);
 		raw_close(&raw);
-		expect_healthy(&w, last ? "noise" : cases[i].what);
+		raw_expect_healthy(&w, last ? "noise" : cases[i].what);
 	}
 	cr_assert_eq(raw_port(&w, 1)->n_half_open, 0, "nothing should be left half open");
 	cr_assert_eq(raw_descriptors(), before, "no descriptor should be left open");
@@ -105,7 +93,7 @@ Test(tcp, truncated_hellos)
 		cr_assert(pump(&w, raw_port(&w, 1)->n_half_open == 0),
 			  "%zu bytes, then the end: should be dropped", n);
 	}
-	expect_healthy(&w, "truncated hellos");
+	raw_expect_healthy(&w, "truncated hellos");
 	world_close(&w);
 }
 
@@ -227,8 +215,10 @@ Test(tcp, answers_that_are_none)
 		{"SPRA\1\0\x50\0\0\0\0\0\0\0\0\0\2", 80, -ECONNREFUSED, "another process answers"},
 		{"SPRA\1\0\x50\0\0\0\0\0\0\0\0\0\5", 80, SPR_ETIMEOUT, "did not await"},
 		{"SPRA\1\0\x50\0\0\0\0\0\0\0\0\0\6", 80, -ECONNREFUSED, "too many"},
-		{"SPRA\1\0\x50\0\0\0\0\0\0\0\0\0\x63", 80, -ECONNREFUSED, "unknown to this version"},
-		{"SPRA\1\0\x50\0\0\0\0\0\1", 80, SPR_EVERSION, "needs protocol features 0x100000000"},
+		{"SPRA\1\0\x50\0\0\0\0\0\0\0\0\0\x63", 80, -ECONNREFUSED,
+		 "unknown to this version"},
+		{"SPRA\1\0\x50\0\0\0\0\0\1", 80, SPR_EVERSION,
+		 "needs protocol features 0x100000000"},
 	};
 
 	for (size_t i = 0; i < spri_countof(cases); i++) {
@@ -248,8 +238,8 @@ Test(tcp, answers_that_are_none)
 		cr_assert_not_null(strstr(w.t->describe(end.conn), cases[i].text),
 				   "answer %zu: \"%s\" should contain \"%s\"", i,
 				   w.t->describe(end.conn), cases[i].text);
-		cr_assert_eq(strncmp(w.t->describe(end.conn), "rank 1: cannot connect: 127.0.0.1 port ",
-				     39),
+		cr_assert_eq(strncmp(w.t->describe(end.conn),
+				     "rank 1: cannot connect: 127.0.0.1 port ", 39),
 			     0, "answer %zu: \"%s\" should name peer and address", i,
 			     w.t->describe(end.conn));
 		raw_close(&raw);
@@ -261,7 +251,10 @@ Test(tcp, answers_that_are_none)
 
 /* ---- addresses ---- */
 
-/* The right address, behind one that is refused, one of another process, one that speaks something else. */
+/*
+ * The right address, behind one that is refused, one of another process, one that speaks something
+ * else.
+ */
 Test(tcp, wrong_addresses_are_passed_over)
 {
 	for (unsigned kind = 0; kind < 4; kind++) {
@@ -286,9 +279,7 @@ Test(tcp, wrong_addresses_are_passed_over)
 		end_create(&w, 1, &b);
 		cr_assert_eq(end_connect(&w, &b, 0, 5, false, NULL, "rank 0"), 0, "passive");
 		dial(&w, &a, raw_port(&w, 1)->id, to, 2);
-		for (int i = 0; listener >= 0 && i < (kind == 2 ? 1 : TCP_STRIKES); i++) {
-			if (i > 0 && pump(&w, a.connected))
-				break;
+		if (listener >= 0) {
 			raw_accept(&w, listener, &raw);
 			if (kind == 2)
 				raw_send(&w, &raw, "220 mail ESMTP\r\n", 16);
@@ -303,6 +294,29 @@ Test(tcp, wrong_addresses_are_passed_over)
 			close(listener);
 		world_close(&w);
 	}
+}
+
+/* An address that hangs up is not tried for ever. */
+Test(tcp, hanging_up_counts)
+{
+	struct world w;
+	struct end a;
+	struct raw raw;
+	struct spri_wire_address to;
+	int listener = raw_listen(&to);
+
+	world_open(&w, raw_row(), 1, 5 * SECOND);
+	dial(&w, &a, (const uint8_t *)"0123456789abcdef", &to, 1);
+	for (int i = 0; i < TCP_STRIKES; i++) {
+		cr_assert_eq(a.lost, 0, "%d tries are not enough to give up", i);
+		raw_accept(&w, listener, &raw);
+		raw_close(&raw);
+	}
+	cr_assert(pump(&w, a.lost == 1), "should be LOST");
+	cr_assert_eq(a.status, -ECONNRESET, "with ECONNRESET, not %s", spr_error_name(a.status));
+	end_destroy(&w, &a);
+	close(listener);
+	world_close(&w);
 }
 
 /* A silent address gets its share of the time only, and the one in a shared network comes first. */
@@ -344,9 +358,9 @@ Test(tcp, silence_everywhere_is_a_timeout)
 	dial(&w, &a, (const uint8_t *)"0123456789abcdef", &to, 1);
 	cr_assert(pump(&w, a.lost == 1), "should be LOST");
 	cr_assert_eq(a.status, SPR_ETIMEOUT, "with SPR_ETIMEOUT, not %s", spr_error_name(a.status));
-	cr_assert_not_null(strstr(w.t->describe(a.conn),
-				  "rank 1: no connection within 0.2 s: 127.0.0.1 port"),
-			   "\"%s\"", w.t->describe(a.conn));
+	cr_assert_not_null(
+		strstr(w.t->describe(a.conn), "rank 1: no connection within 0.2 s: 127.0.0.1 port"),
+		"\"%s\"", w.t->describe(a.conn));
 	cr_assert_geq(world_now(&w) - start, 200 * MS, "not before the deadline");
 	end_destroy(&w, &a);
 	close(listener);
@@ -402,212 +416,4 @@ Test(tcp, listen_refuses_bad_options)
 	options.timeout_ns = 0;
 	cr_assert_eq(t->listen(&options, &port, &text), SPR_EARGUMENT, "no time at all");
 	cr_assert_null(port, "nothing should be written on failure");
-}
-
-/* ---- hellos that come too early, too late, twice ---- */
-
-Test(tcp, parked_hello)
-{
-	struct world w;
-	struct raw raw;
-	struct spri_hello h;
-	struct end end;
-
-	world_open(&w, raw_row(), 2, 5 * SECOND);
-	raw_dial(&w, 1, 0, &raw);
-	h = raw_hello(&w, 1, &raw, 12);
-	cr_assert(raw_send_hello(&w, &raw, &h), "send");
-	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_PARKED,
-		     "the port should say that it is the right one");
-	cr_assert_eq(raw_port(&w, 1)->n_parked, 1, "the hello should be kept");
-	raw_awaited(&w, 1, &raw, 12, &end);
-	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_ACCEPTED,
-		     "connect() should find it");
-	cr_assert_eq(raw_port(&w, 1)->n_parked, 0, "and take it out");
-	raw_close(&raw);
-	end_destroy(&w, &end);
-	world_close(&w);
-}
-
-Test(tcp, parked_hello_nobody_asks_for)
-{
-	struct world w;
-	struct raw raw;
-	struct spri_hello h;
-
-	world_open(&w, raw_row(), 2, 200 * MS);
-	raw_dial(&w, 1, 0, &raw);
-	h = raw_hello(&w, 1, &raw, 12);
-	cr_assert(raw_send_hello(&w, &raw, &h), "send");
-	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_PARKED, "parked first");
-	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_NOT_AWAITED,
-		     "then told that nobody came");
-	cr_assert(raw_ended(&w, &raw), "and ended");
-	cr_assert_eq(raw_port(&w, 1)->n_parked, 0, "nothing should be kept");
-	raw_close(&raw);
-	world_close(&w);
-}
-
-/* A parked peer that hangs up, or says more than it may, is forgotten. */
-Test(tcp, parked_hello_that_goes_away)
-{
-	for (unsigned kind = 0; kind < 2; kind++) {
-		struct world w;
-		struct raw raw;
-		struct spri_hello h;
-
-		world_open(&w, raw_row(), 2, 5 * SECOND);
-		raw_dial(&w, 1, 0, &raw);
-		h = raw_hello(&w, 1, &raw, 12);
-		cr_assert(raw_send_hello(&w, &raw, &h), "send");
-		cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_PARKED, "parked");
-		if (kind == 0)
-			raw_close(&raw);
-		else
-			raw_send(&w, &raw, "more", 4);
-		cr_assert(pump(&w, raw_port(&w, 1)->n_parked == 0), "kind %u: forgotten", kind);
-		raw_close(&raw);
-		world_close(&w);
-	}
-}
-
-/* The newer of two streams for one connection counts: the peer tries its addresses in turn. */
-Test(tcp, newer_hello_replaces_older)
-{
-	for (unsigned early = 0; early < 2; early++) {
-		const struct spri_frame confirm = {.type = SPRI_FRAME_CONFIRM};
-		struct world w;
-		struct raw raw[2];
-		struct spri_hello h;
-		struct end end;
-
-		world_open(&w, raw_row(), 2, 5 * SECOND);
-		for (unsigned i = 0; i < 2; i++)
-			raw_dial(&w, 1, 0, &raw[i]);
-		memcpy(raw[1].id, raw[0].id, sizeof raw[0].id);
-		h = raw_hello(&w, 1, &raw[0], 2);
-		if (!early)
-			raw_awaited(&w, 1, &raw[0], 2, &end);
-		for (unsigned i = 0; i < 2; i++) {
-			cr_assert(raw_send_hello(&w, &raw[i], &h), "send");
-			cr_assert_eq(raw_answer(&w, &raw[i]).status,
-				     early ? SPRI_ANSWER_PARKED : SPRI_ANSWER_ACCEPTED,
-				     "stream %u", i);
-		}
-		cr_assert(raw_ended(&w, &raw[0]), "the older stream should end");
-		if (early) {
-			raw_awaited(&w, 1, &raw[0], 2, &end);
-			cr_assert_eq(raw_answer(&w, &raw[1]).status, SPRI_ANSWER_ACCEPTED,
-				     "the newer one should be taken");
-		}
-		cr_assert(raw_send_frame(&w, &raw[1], &confirm), "confirm");
-		cr_assert(pump(&w, end.connected == 1), "and connect");
-		for (unsigned i = 0; i < 2; i++)
-			raw_close(&raw[i]);
-		end_destroy(&w, &end);
-		world_close(&w);
-	}
-}
-
-/* A peer that gives up between our answer and its CONFIRM may come again. */
-Test(tcp, stream_that_ends_before_confirm)
-{
-	struct world w;
-	struct raw raw, again;
-	struct spri_hello h;
-	struct end end;
-	const struct spri_frame notify = {.type = SPRI_FRAME_WRITE, .flags = SPRI_FRAME_NOTIFY};
-
-	world_open(&w, raw_row(), 2, 5 * SECOND);
-	for (unsigned kind = 0; kind < 2; kind++) {
-		raw_dial(&w, 1, 0, &raw);
-		raw_awaited(&w, 1, &raw, 2 + kind, &end);
-		h = raw_hello(&w, 1, &raw, 2 + kind);
-		cr_assert(raw_send_hello(&w, &raw, &h), "send");
-		cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_ACCEPTED, "first try");
-		if (kind == 1) /* a frame that comes too early */
-			raw_send_frame(&w, &raw, &notify);
-		else
-			raw_close(&raw);
-		cr_assert(kind == 0 || raw_ended(&w, &raw), "the stream should end");
-		raw_dial(&w, 1, 0, &again);
-		cr_assert(raw_send_hello(&w, &again, &h), "send");
-		cr_assert_eq(raw_answer(&w, &again).status, SPRI_ANSWER_ACCEPTED, "second try");
-		cr_assert_eq(end.connected + end.lost + end.n_notify, 0, "nothing happened yet");
-		raw_close(&raw);
-		raw_close(&again);
-		end_destroy(&w, &end);
-	}
-	world_close(&w);
-}
-
-/* ---- numbers ---- */
-
-/* Silent streams are bounded in number; those who say hello get through. */
-Test(tcp, half_open_flood)
-{
-	enum { FLOOD = TCP_HALF_OPEN + 100 };
-	static struct raw raw[FLOOD];
-	struct world w;
-	struct tcp_port *p;
-	unsigned most = 0;
-
-	world_open(&w, raw_row(), 2, 10 * SECOND);
-	p = raw_port(&w, 1);
-	for (unsigned i = 0; i < FLOOD; i++) {
-		raw_dial(&w, 1, 0, &raw[i]);
-		world_step(&w, UINT64_MAX);
-		most = p->n_half_open > most ? p->n_half_open : most;
-	}
-	world_settle(&w);
-	cr_assert_eq(p->n_half_open, TCP_HALF_OPEN, "the flood should fill what it may, not %u",
-		     p->n_half_open);
-	cr_assert_leq(most, TCP_HALF_OPEN, "never more than %d should be half open", TCP_HALF_OPEN);
-	expect_healthy(&w, "a flood of silent streams");
-	for (unsigned i = 0; i < FLOOD; i++)
-		raw_close(&raw[i]);
-	cr_assert(pump(&w, p->n_half_open == 0), "closed streams should be forgotten");
-	world_close(&w);
-}
-
-Test(tcp, silent_streams_have_a_deadline)
-{
-	struct world w;
-	struct raw raw;
-
-	world_open(&w, raw_row(), 2, 200 * MS);
-	raw_dial(&w, 1, 0, &raw);
-	cr_assert(pump(&w, raw_port(&w, 1)->n_half_open == 1), "half open at first");
-	cr_assert(raw_ended(&w, &raw), "then ended");
-	cr_assert_eq(raw_port(&w, 1)->n_half_open, 0, "and forgotten");
-	raw_close(&raw);
-	world_close(&w);
-}
-
-/* A port without descriptors waits for some instead of spinning or failing. */
-Test(tcp, no_descriptors_left)
-{
-	enum { MOST = 2048 };
-	static int spare[MOST];
-	unsigned n = 0;
-	struct world w;
-	struct raw raw;
-	struct spri_hello h;
-
-	world_open(&w, raw_row(), 2, 5 * SECOND);
-	raw_dial(&w, 1, 0, &raw);
-	while (n < MOST && (spare[n] = dup(0)) >= 0)
-		n++;
-	if (n == MOST)
-		cr_skip("more than %d descriptors are allowed here", MOST);
-	world_settle(&w);
-	cr_assert_eq(raw_port(&w, 1)->n_half_open, 0, "nobody can come in");
-	cr_assert(raw_port(&w, 1)->accept_paused, "accepting should pause");
-	while (n > 0)
-		close(spare[--n]);
-	h = raw_hello(&w, 1, &raw, 12);
-	cr_assert(raw_send_hello(&w, &raw, &h), "send");
-	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_PARKED, "then go on");
-	raw_close(&raw);
-	world_close(&w);
 }
