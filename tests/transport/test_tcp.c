@@ -10,8 +10,10 @@
 #include <check.h>
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define SECOND SPRI_NS_PER_S
@@ -416,4 +418,69 @@ Test(tcp, listen_refuses_bad_options)
 	options.timeout_ns = 0;
 	cr_assert_eq(t->listen(&options, &port, &text), SPR_EARGUMENT, "no time at all");
 	cr_assert_null(port, "nothing should be written on failure");
+}
+
+/* ---- other processes ---- */
+
+/* Another process, killed in the middle of writing. */
+Test(tcp, peer_killed_in_mid_write)
+{
+	enum { LARGE = 1 << 20 };
+	static uint8_t memory[LARGE];
+	struct spri_event events[16];
+	struct world w;
+	struct end end;
+	struct spri_region *region;
+	struct spri_remote remote;
+	uint8_t blob[SPRI_ADDRESS_BYTES], peer[SPRI_ADDRESS_BYTES];
+	struct spri_connect args = {.address = peer, .id = 4, .label = "rank 3"};
+	int up[2], down[2];
+	size_t bytes;
+	pid_t pid;
+
+	cr_assert(pipe(up) == 0 && pipe(down) == 0, "pipes");
+	pid = fork();
+	cr_assert_geq(pid, 0, "fork");
+	if (pid == 0) {
+		world_open(&w, raw_row(), 1, 10 * SECOND);
+		bytes = w.t->address(w.port[0], blob);
+		if (write(up[1], blob, SPRI_ADDRESS_BYTES) < 0 ||
+		    read(down[0], peer, sizeof peer) < 0 ||
+		    read(down[0], &remote, sizeof remote) < 0)
+			_exit(1);
+		region = world_region(&w, 0, memory, LARGE, SPRI_ACCESS_LOCAL);
+		end_create(&w, 0, &end);
+		args.active = true;
+		args.address_bytes = bytes;
+		if (w.t->connect(end.conn, &args) < 0)
+			_exit(2);
+		while (!end.lost && world_step(&w, UINT64_MAX))
+			if (end.connected)
+				end_write(&w, &end, region, memory, LARGE, &remote, 0, 1);
+		_exit(3);
+	}
+	world_open(&w, raw_row(), 1, 10 * SECOND);
+	region = world_region(&w, 0, memory, LARGE, SPRI_ACCESS_REMOTE_WRITE);
+	end_create(&w, 0, &end);
+	cr_assert_eq(w.t->grant(end.conn, region, &remote), 0, "grant");
+	bytes = w.t->address(w.port[0], blob);
+	cr_assert_eq(read(up[0], peer, sizeof peer), (ssize_t)sizeof peer, "the child's address");
+	args.address_bytes = bytes; /* both have the addresses of loopback */
+	cr_assert_eq(w.t->connect(end.conn, &args), 0, "connect");
+	cr_assert(write(down[1], blob, sizeof blob) == (ssize_t)sizeof blob &&
+			  write(down[1], &remote, sizeof remote) == (ssize_t)sizeof remote,
+		  "our address");
+	cr_assert(pump(&w, end.n_notify >= 20), "writes should come: \"%s\"",
+		  w.t->describe(end.conn));
+	cr_assert_eq(end.lost, 0, "the child is alive");
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	cr_assert(pump(&w, end.lost == 1), "LOST should come");
+	cr_assert_eq(end.status, -ECONNRESET, "with ECONNRESET, not %s",
+		     spr_error_name(end.status));
+	cr_assert_str_eq(w.t->describe(end.conn),
+			 "rank 3: connection lost: Connection reset by peer", "the text");
+	cr_assert_eq(w.t->poll(w.port[0], events, 16), 0, "then nothing");
+	end_destroy(&w, &end);
+	world_close(&w);
 }

@@ -198,7 +198,7 @@ Test(tcp, silent_streams_have_a_deadline)
 Test(tcp, no_descriptors_left)
 {
 	enum { MOST = 200 };
-	const struct rlimit few = {MOST, MOST};
+	struct rlimit before, few;
 	static int spare[MOST];
 	unsigned n = 0;
 	struct world w;
@@ -207,6 +207,8 @@ Test(tcp, no_descriptors_left)
 
 	world_open(&w, raw_row(), 2, 5 * SECOND);
 	raw_dial(&w, 1, 0, &raw);
+	cr_assert_eq(getrlimit(RLIMIT_NOFILE, &before), 0, "the limit is known");
+	few = (struct rlimit){MOST, before.rlim_max};
 	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0, "the limit can be lowered");
 	while (n < MOST && (spare[n] = dup(raw.fd)) >= 0)
 		n++;
@@ -216,6 +218,7 @@ Test(tcp, no_descriptors_left)
 	cr_assert(raw_port(&w, 1)->accept_paused, "accepting should pause");
 	while (n > 0)
 		close(spare[--n]);
+	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &before), 0, "the limit can be raised");
 	h = raw_hello(&w, 1, &raw, 12);
 	cr_assert(raw_send_hello(&w, &raw, &h), "send");
 	cr_assert_eq(raw_answer(&w, &raw).status, SPRI_ANSWER_PARKED, "then go on");
