@@ -301,6 +301,9 @@ static int schedule(struct spr_sim *sim)
 			return 0;
 		if (!spri_fabric_advance(sim->fabric, stop) && stop == SPRI_NEVER)
 			return -EDEADLK; /* cannot be: every wait of the library has a deadline */
+		/* all that happens in this instant, before each rank is looked at */
+		while (spri_fabric_advance(sim->fabric, spri_fabric_now(sim->fabric)))
+			;
 	}
 }
 

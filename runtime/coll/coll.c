@@ -114,8 +114,7 @@ static void describe_outcome(struct spri_op *op, int status)
 	if (o->index != SPRI_NO_INDEX)
 		snprintf(where, sizeof where, " (element %llu)", (unsigned long long)o->index);
 	if (status == SPR_EMISMATCH)
-		spri_text_set(&op->text, "%s: rank %u and another called with different arguments",
-			      op->algo->name, o->rank);
+		spri_text_set(&op->text, "%s: %s", op->algo->name, spr_strerror(status));
 	else if (o->rank == SPRI_NO_RANK)
 		spri_text_set(&op->text, "%s: in a sum of several ranks: %s%s", op->algo->name,
 			      spr_strerror(status), where);

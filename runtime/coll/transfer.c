@@ -215,9 +215,8 @@ int spri_transfer_receive(struct spri_op *op, uint32_t from, uint32_t round,
 	r = check_place(op, from, round, chunk);
 	if (r < 0)
 		return spri_trace(r);
-	if (chunk->signature != op->signature)
-		spri_op_report(op, SPR_EMISMATCH, (uint32_t)spri_min_u64(op->comm->rank, from),
-			       SPRI_NO_INDEX);
+	if (chunk->signature != op->signature) /* found by several ranks, of several others */
+		spri_op_report(op, SPR_EMISMATCH, SPRI_NO_RANK, SPRI_NO_INDEX);
 	if (chunk->flags & SPRI_CHUNK_LAST_OF_ROUND)
 		spri_outcome_combine(&op->outcome, &chunk->outcome);
 	return 0;

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/* Virtual ranks and the oracle; see coll_world.h. Failures of the test's own memory end it. */
+#include "coll_world.h"
+
+#include <check.h>
+#include <internal/alloc.h>
+#include <internal/philox.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *need(void *p)
+{
+	if (!p)
+		abort();
+	return p;
+}
+
+/* ---- pairs ---- */
+
+void pairs_add(struct pairs *p, uint64_t index, float value)
+{
+	if (p->count == p->capacity) {
+		p->capacity = p->capacity ? 2 * p->capacity : 16;
+		p->index = need(realloc(p->index, p->capacity * sizeof *p->index));
+		p->value = need(realloc(p->value, p->capacity * sizeof *p->value));
+	}
+	p->index[p->count] = index;
+	p->value[p->count++] = value;
+}
+
+void pairs_fini(struct pairs *p)
+{
+	free(p->index);
+	free(p->value);
+	*p = (struct pairs){0};
+}
+
+struct entry {
+	uint64_t index;
+	float value;
+};
+
+static int by_index(const void *a, const void *b)
+{
+	uint64_t x = ((const struct entry *)a)->index, y = ((const struct entry *)b)->index;
+
+	return (x > y) - (x < y);
+}
+
+static int by_size(const void *a, const void *b)
+{
+	float x = fabsf(((const struct entry *)a)->value),
+	      y = fabsf(((const struct entry *)b)->value);
+
+	return x != y ? (x < y) - (x > y) : by_index(a, b);
+}
+
+void pairs_sum(struct pairs *out, const struct pairs *const *parts, unsigned n)
+{
+	struct entry *all;
+	uint64_t total = 0, at = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		total += parts[i]->count;
+	all = need(malloc((total + 1) * sizeof *all));
+	for (unsigned i = 0; i < n; i++)
+		for (uint64_t j = 0; j < parts[i]->count; j++)
+			all[at++] = (struct entry){parts[i]->index[j], parts[i]->value[j]};
+	qsort(all, total, sizeof *all, by_index);
+	out->count = 0;
+	for (uint64_t i = 0; i < total;) {
+		uint64_t index = all[i].index;
+		double sum = 0;
+
+		for (; i < total && all[i].index == index; i++)
+			sum += (double)all[i].value;
+		if (sum != 0)
+			pairs_add(out, index, (float)sum);
+	}
+	free(all);
+}
+
+void pairs_cut(struct pairs *p, uint64_t k)
+{
+	struct entry *all = need(malloc((p->count + 1) * sizeof *all));
+	uint64_t n = p->count < k ? p->count : k;
+
+	for (uint64_t i = 0; i < p->count; i++)
+		all[i] = (struct entry){p->index[i], p->value[i]};
+	qsort(all, p->count, sizeof *all, by_size);
+	qsort(all, n, sizeof *all, by_index);
+	p->count = 0;
+	for (uint64_t i = 0; i < n; i++)
+		pairs_add(p, all[i].index, all[i].value);
+	free(all);
+}
+
+void pairs_tournament(struct pairs *out, const struct pairs *lists, unsigned n, uint64_t k)
+{
+	struct pairs *cur = need(calloc(n, sizeof *cur));
+	unsigned playing = 1, extra, at = 0;
+
+	while (2 * playing <= n)
+		playing *= 2;
+	extra = n - playing;
+	for (unsigned i = 0; i < playing; i++) {
+		const struct pairs *parts[2] = {&lists[at], &lists[at + 1 < n ? at + 1 : at]};
+
+		pairs_sum(&cur[i], parts, i < extra ? 2 : 1);
+		pairs_cut(&cur[i], k);
+		at += i < extra ? 2 : 1;
+	}
+	for (; playing > 1; playing /= 2)
+		for (unsigned i = 0; i < playing / 2; i++) {
+			struct pairs merged = {0};
+			const struct pairs *parts[2] = {&cur[2 * i], &cur[2 * i + 1]};
+
+			pairs_sum(&merged, parts, 2);
+			pairs_cut(&merged, k);
+			pairs_fini(
+				&cur[i]); /* when i is 0 this is a part of the merge, done by now */
+			cur[i] = merged;
+			if (2 * i != i)
+				pairs_fini(&cur[2 * i]);
+			pairs_fini(&cur[2 * i + 1]);
+		}
+	out->count = 0;
+	for (uint64_t i = 0; i < cur[0].count; i++)
+		pairs_add(out, cur[0].index[i], cur[0].value[i]);
+	pairs_fini(&cur[0]);
+	free(cur);
+}
+
+bool pairs_equal(const struct pairs *a, const struct pairs *b)
+{
+	return a->count == b->count &&
+	       (a->count == 0 || (!memcmp(a->index, b->index, a->count * sizeof *a->index) &&
+				  !memcmp(a->value, b->value, a->count * sizeof *a->value)));
+}
+
+/* ---- inputs ---- */
+
+struct world *world_create(int n_ranks)
+{
+	struct world *w = need(calloc(1, sizeof *w));
+
+	w->n_ranks = n_ranks;
+	w->seed = 1;
+	w->killed = -1;
+	w->statuses = need(calloc((size_t)n_ranks, sizeof *w->statuses));
+	w->lost = need(calloc((size_t)n_ranks, sizeof *w->lost));
+	return w;
+}
+
+void world_destroy(struct world *w)
+{
+	for (unsigned i = 0; i < w->n_calls; i++) {
+		for (int r = 0; r < w->n_ranks; r++) {
+			struct call_rank *rank = &w->calls[i].ranks[r];
+
+			pairs_fini(&rank->in);
+			pairs_fini(&rank->sum);
+			pairs_fini(&rank->adopted);
+			free(rank->dense);
+			free(rank->out);
+		}
+		free(w->calls[i].ranks);
+	}
+	free(w->statuses);
+	free(w->lost);
+	free(w);
+}
+
+static bool is_dense(const struct call *c)
+{
+	return !strcmp(c->algo, "dense_ring");
+}
+
+struct call *world_call(struct world *w, const char *algo, uint64_t count, uint64_t k)
+{
+	struct call *c = &w->calls[w->n_calls++];
+
+	cr_assert_leq(w->n_calls, WORLD_CALLS, "at most %d calls", WORLD_CALLS);
+	*c = (struct call){.algo = algo, .count = count, .k = k, .n_ranks = w->n_ranks};
+	c->ranks = need(calloc((size_t)w->n_ranks, sizeof *c->ranks));
+	for (int r = 0; r < w->n_ranks; r++) {
+		struct call_rank *rank = &c->ranks[r];
+
+		rank->k = k;
+		rank->count = count;
+		rank->fail_allocation = -1;
+		if (!is_dense(c))
+			continue;
+		rank->dense = need(calloc(count + 1, sizeof *rank->dense));
+		rank->out = need(calloc(count + 1, sizeof *rank->out));
+	}
+	return c;
+}
+
+static float exact(uint64_t key, uint64_t counter)
+{
+	return (float)((int)(spri_philox(key, counter) % 8191) - 4095) / 1024;
+}
+
+static float rough(uint64_t key, uint64_t counter)
+{
+	uint64_t bits = spri_philox(key, counter);
+
+	return ldexpf((float)(int32_t)(bits & 0xffffffff), (int)(bits >> 32) % 40 - 50);
+}
+
+/* About n indices of a vector of `count`: half of them from a few that all ranks draw from. */
+static uint64_t draw_index(uint64_t count, uint64_t n, uint64_t shared, uint64_t own, uint64_t i)
+{
+	if (i % 2 == 0)
+		return spri_philox(shared, spri_philox(own, i) % (n + 1)) % count;
+	return spri_philox(own, i) % count;
+}
+
+static void draw(struct call *c, uint64_t n, uint64_t seed, float (*value)(uint64_t, uint64_t))
+{
+	for (int r = 0; r < c->n_ranks; r++) {
+		struct call_rank *rank = &c->ranks[r];
+		uint64_t own = seed * 1000 + (uint64_t)r + 1;
+		struct pairs drawn = {0};
+		const struct pairs *part = &drawn;
+
+		if (is_dense(c)) {
+			for (uint64_t i = 0; i < c->count; i++)
+				rank->dense[i] = value(own, i);
+			continue;
+		}
+		for (uint64_t i = 0; i < n && c->count > 0; i++)
+			pairs_add(&drawn, draw_index(c->count, n, seed, own, i), value(own, n + i));
+		pairs_sum(&rank->in, &part, 1);
+		pairs_cut(&rank->in, c->k);
+		pairs_fini(&drawn);
+	}
+}
+
+void call_draw(struct call *c, uint64_t n, uint64_t seed)
+{
+	draw(c, n, seed, exact);
+}
+
+void call_draw_rough(struct call *c, uint64_t n, uint64_t seed)
+{
+	draw(c, n, seed, rough);
+}
+
+/* ---- running ---- */
+
+static int start(struct spr_comm *comm, const struct call *c, struct call_rank *rank,
+		 struct spr_request **request)
+{
+	int r;
+
+	spri_heap_fail_after(rank->fail_allocation);
+	if (is_dense(c)) {
+		struct spr_allreduce_args args = {
+			.size = sizeof args,
+			.algo = c->algo,
+			.in = rank->in_place ? rank->out : rank->dense,
+			.out = rank->out,
+			.count = rank->count,
+			.dtype = SPR_F32,
+			.nonfinite = c->nonfinite,
+		};
+
+		if (rank->in_place)
+			memcpy(rank->out, rank->dense, c->count * sizeof *rank->out);
+		r = spr_allreduce(comm, &args, request);
+	} else {
+		struct spr_allreduce_sparse_args args = {
+			.size = sizeof args,
+			.algo = c->algo,
+			.in = {rank->in.count, rank->in.index, rank->in.value},
+			.k = rank->k,
+			.length = rank->count,
+			.nonfinite = c->nonfinite,
+		};
+
+		r = spr_allreduce_sparse(comm, &args, request);
+	}
+	spri_heap_fail_after(-1);
+	return r;
+}
+
+static void copy_pairs(struct pairs *to, const struct spr_sparse *from)
+{
+	for (uint64_t i = 0; i < from->count; i++)
+		pairs_add(to, from->index[i], from->value[i]);
+}
+
+/* Waits for a request and keeps what it brought. */
+static void finish(const struct call *c, struct call_rank *rank, struct spr_request *request)
+{
+	struct spr_sparse sum, adopted;
+
+	rank->status = rank->started;
+	if (rank->started < 0)
+		return;
+	rank->status = spr_request_wait(request);
+	snprintf(rank->text, sizeof rank->text, "%s", spr_request_error(request));
+	spr_request_stats(request, &rank->stats);
+	if (!is_dense(c) && spr_allreduce_sparse_result(request, &sum, &adopted) == 0) {
+		copy_pairs(&rank->sum, &sum);
+		copy_pairs(&rank->adopted, &adopted);
+	}
+	spr_request_destroy(request);
+}
+
+static void run_calls(struct world *w, struct spr_sim *sim, struct spr_comm *comm, int rank)
+{
+	struct spr_request *requests[WORLD_CALLS] = {NULL};
+
+	for (unsigned i = 0; i < w->n_calls; i++) {
+		struct call_rank *mine = &w->calls[i].ranks[rank];
+
+		if (rank == w->killed && i == w->kill_before)
+			spr_sim_kill(sim, rank);
+		mine->started = start(comm, &w->calls[i], mine, &requests[i]);
+		if (!w->at_once)
+			finish(&w->calls[i], mine, requests[i]);
+	}
+	for (unsigned i = 0; w->at_once && i < w->n_calls; i++)
+		finish(&w->calls[i], &w->calls[i].ranks[rank], requests[i]);
+}
+
+/*
+ * 8 KiB for each partner is the least; there are at most 2·log2 P of dissemination, log2 P of the
+ * bracket, 4.
+ */
+static size_t least_landing(int n_ranks)
+{
+	int partners = 4;
+
+	for (int d = 1; d < n_ranks; d *= 2)
+		partners += 3;
+	return 8192 * (size_t)(partners < n_ranks - 1 ? partners : n_ranks > 1 ? n_ranks - 1 : 1);
+}
+
+static int body(struct spr_sim *sim, int rank, void *arg)
+{
+	struct world *w = arg;
+	struct spr_context_options options = {
+		.size = sizeof options,
+		.sim = sim,
+		.sim_rank = rank,
+		.landing_bytes = w->landing ? w->landing : least_landing(w->n_ranks),
+		.timeout_ns = w->timeout_ns,
+	};
+	struct spr_context *context;
+	struct spr_comm *comm = NULL;
+	int r = spr_context_open(&options, &context);
+
+	if (r < 0)
+		return r;
+	r = spr_comm_create(context, NULL, &comm);
+	if (r == 0) {
+		run_calls(w, sim, comm, rank);
+		w->lost[rank] = spr_comm_lost_rank(comm);
+	}
+	spr_comm_destroy(comm);
+	spr_context_close(context);
+	return r;
+}
+
+void world_run(struct world *w)
+{
+	struct spr_sim_options options = {
+		.size = sizeof options,
+		.n_ranks = w->n_ranks,
+		.latency_ns = 1000,
+		.bytes_per_s = 1e9,
+		.jitter_ns = w->jitter_ns,
+		.seed = w->seed,
+	};
+	struct spr_sim *sim;
+	int r = spr_sim_create(&options, &sim);
+
+	cr_assert_eq(r, 0, "the simulation is made, got %s", spr_error_name(r));
+	r = spr_sim_run(sim, body, w, w->statuses);
+	spr_sim_destroy(sim);
+	cr_assert_eq(r, 0, "the simulation runs, got %s", spr_error_name(r));
+	for (int i = 0; i < w->n_ranks; i++)
+		cr_assert(w->statuses[i] == 0 || i == w->killed, "rank %d of %d joins, got %s", i,
+			  w->n_ranks, spr_error_name(w->statuses[i]));
+}
+
+/* ---- checking ---- */
+
+static void check_dense(const struct call *c, const struct call_rank *rank, int r,
+			const float *want)
+{
+	for (uint64_t i = 0; i < c->count; i++)
+		cr_assert(rank->out[i] == want[i],
+			  "%s: rank %d of %d, element %llu: expected %g, got %g", c->algo, r,
+			  c->n_ranks, (unsigned long long)i, (double)want[i], (double)rank->out[i]);
+}
+
+static void check_sparse(const struct call *c, const struct pairs *want)
+{
+	struct pairs before = {0}, after = {0};
+	unsigned n = (unsigned)c->n_ranks;
+	const struct pairs **in = need(malloc((n + 1) * sizeof *in));
+	const struct pairs **out = need(malloc((n + 1) * sizeof *out));
+
+	for (unsigned r = 0; r < n; r++) {
+		const struct call_rank *rank = &c->ranks[r];
+
+		cr_assert_eq(rank->sum.count, want->count,
+			     "%s: rank %u of %u: expected %llu entries, got %llu", c->algo, r, n,
+			     (unsigned long long)want->count, (unsigned long long)rank->sum.count);
+		cr_assert(pairs_equal(&rank->sum, want), "%s: rank %u of %u: the oracle's entries",
+			  c->algo, r, n);
+		for (uint64_t i = 1; i < rank->adopted.count; i++)
+			cr_assert_lt(rank->adopted.index[i - 1], rank->adopted.index[i],
+				     "%s: rank %u of %u: adopted entries ascend", c->algo, r, n);
+		in[r] = &rank->in;
+		out[r] = &rank->adopted;
+	}
+	out[n] = want;
+	pairs_sum(&before, in, n);
+	pairs_sum(&after, out, n + 1);
+	cr_assert(pairs_equal(&before, &after), "%s, %u ranks: inputs = sum + adopted", c->algo, n);
+	pairs_fini(&before);
+	pairs_fini(&after);
+	free(in);
+	free(out);
+}
+
+static void check_call(const struct call *c)
+{
+	unsigned n = (unsigned)c->n_ranks;
+	struct pairs *lists = need(calloc(n, sizeof *lists)), want = {0};
+	const struct pairs **all = need(calloc(n, sizeof *all));
+	float *dense = is_dense(c) ? need(calloc(c->count + 1, sizeof *dense)) : NULL;
+
+	for (unsigned r = 0; r < n; r++) {
+		cr_assert_eq(c->ranks[r].status, 0,
+			     "%s: rank %u of %u: expected success, got %s (%s)", c->algo, r, n,
+			     spr_error_name(c->ranks[r].status), c->ranks[r].text);
+		lists[r] = c->ranks[r].in;
+		all[r] = &c->ranks[r].in;
+		for (uint64_t i = 0; dense && i < c->count; i++)
+			dense[i] += c->ranks[r].dense[i];
+	}
+	for (unsigned r = 0; dense && r < n; r++)
+		check_dense(c, &c->ranks[r], (int)r, dense);
+	if (!dense) {
+		if (!strcmp(c->algo, "topk_allgather"))
+			pairs_sum(&want, all, n);
+		else
+			pairs_tournament(&want, lists, n, c->k);
+		check_sparse(c, &want);
+	}
+	pairs_fini(&want);
+	free(lists);
+	free(all);
+	free(dense);
+}
+
+void world_check(const struct world *w)
+{
+	for (unsigned i = 0; i < w->n_calls; i++)
+		check_call(&w->calls[i]);
+}
+
+const char *call_failed_alike(const struct call *c, int status)
+{
+	const char *text = c->ranks[0].text;
+
+	for (int r = 0; r < c->n_ranks; r++) {
+		const struct call_rank *rank = &c->ranks[r];
+
+		cr_assert_eq(rank->status, status, "%s: rank %d of %d: expected %s, got %s (%s)",
+			     c->algo, r, c->n_ranks, spr_error_name(status),
+			     spr_error_name(rank->status), rank->text);
+		cr_assert_str_eq(rank->text, text, "%s: rank %d of %d: expected \"%s\", got \"%s\"",
+				 c->algo, r, c->n_ranks, text, rank->text);
+		cr_assert_eq(rank->sum.count + rank->adopted.count, 0,
+			     "%s: a failed call has no result", c->algo);
+	}
+	return text;
+}
