@@ -201,6 +201,7 @@ static void same_bits_of(const struct run_options *o)
 	run = run_steps(&other);
 	expect_same(run, base, "the caller's rounding mode upward");
 	run_free(run);
+	run_free(base);
 }
 
 Test(promises, same_bits, .timeout = 170)
