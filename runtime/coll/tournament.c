@@ -189,8 +189,13 @@ int spri_tournament_take(struct spri_op *op, uint32_t from, uint32_t round)
 		r = spri_transfer_receive(op, from, round, &chunk);
 		if (r)
 			return r;
-		if (!spri_op_failed(op))
-			r = spri_sparse_take(op, from, &chunk, &t->sum);
+		if (!spri_op_failed(op)) {
+			struct spri_list result = t->sum; /* of k entries at most */
+
+			result.capacity = t->keep;
+			r = spri_sparse_take(op, from, &chunk, &result);
+			t->sum.count = result.count;
+		}
 		spri_transfer_release(op, from);
 		if (r < 0)
 			return r;

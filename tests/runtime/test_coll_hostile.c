@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/*
+ * The algorithms against a partner that sends what it must not. The algorithms' own files are
+ * linked with a transfer layer of the test's (below), which hands out chunks from a script; what
+ * the real one checks (header, sequence, round, signature) is right here. Whatever comes, a step
+ * ends with 0, SPRI_AGAIN or SPR_EPROTOCOL and a text, and writes nowhere else (address sanitizer
+ * sees to that).
+ */
+#include <check.h>
+#include <coll/coll.h>
+#include <internal/alloc.h>
+#include <internal/bits.h>
+#include <internal/bytes.h>
+#include <internal/philox.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_BYTES = 1024, COUNT = 600, K = 200, MOST_CHUNKS = 64 };
+
+/* What the partner sends. */
+static struct {
+	struct spri_chunk chunks[MOST_CHUNKS];
+	uint8_t payload[MOST_CHUNKS][CHUNK_BYTES - SPRI_CHUNK_HEADER];
+	unsigned n, taken;
+	bool held; /* a chunk is out and not released */
+} script;
+
+/* ---- the transfer layer ---- */
+
+void spri_outcome_combine(struct spri_outcome *into, const struct spri_outcome *other)
+{
+	if (into->status == 0)
+		*into = *other;
+}
+
+void spri_op_report(struct spri_op *op, int status, uint32_t rank, uint64_t index)
+{
+	op->outcome = (struct spri_outcome){status, rank, index};
+}
+
+void spri_op_report_finite(struct spri_op *op, const struct spri_finite *finite, uint32_t rank)
+{
+	if (op->policy == SPR_NONFINITE_ERROR && finite->bad_index != SPRI_NO_INDEX)
+		spri_op_report(op, SPR_ENONFINITE, rank, finite->bad_index);
+}
+
+uint64_t spri_op_now(const struct spri_op *op)
+{
+	(void)op;
+	return 0;
+}
+
+uint32_t spri_transfer_room(const struct spri_op *op, uint8_t codec)
+{
+	return (op->comm->chunk_bytes - SPRI_CHUNK_HEADER) / (codec == SPRI_CODEC_RAW32	  ? 8
+							      : codec == SPRI_CODEC_DENSE ? 4
+											  : 1);
+}
+
+/* Reads all that is to be sent, so that a list of the wrong length shows. */
+static uint64_t seen;
+static int look_at(const struct spri_op *op, const struct spri_block *block)
+{
+	for (uint64_t i = 0; i < block->count && !spri_op_failed(op); i++) {
+		seen += block->index ? block->index[i] : 0;
+		seen += block->bytes ? block->bytes[i] : spri_f32_bits(block->value[i]);
+	}
+	return 0;
+}
+
+int spri_transfer_send(struct spri_op *op, uint32_t to, uint32_t round, uint8_t codec,
+		       const struct spri_block *blocks, uint32_t n_blocks,
+		       struct spri_sending *sending)
+{
+	(void)to;
+	(void)round;
+	(void)codec;
+	for (uint32_t i = 0; i < n_blocks && !sending->done; i++)
+		look_at(op, &blocks[i]);
+	sending->done = true;
+	return 0;
+}
+
+int spri_transfer_send_part(struct spri_op *op, uint32_t to, uint32_t round, uint8_t codec,
+			    const struct spri_block *block, uint64_t position, uint32_t n,
+			    bool last)
+{
+	struct spri_block part = {.value = block->value ? block->value + position : NULL,
+				  .count = n};
+
+	(void)to;
+	(void)round;
+	(void)codec;
+	(void)last;
+	return look_at(op, &part);
+}
+
+int spri_transfer_receive(struct spri_op *op, uint32_t from, uint32_t round,
+			  struct spri_chunk *chunk)
+{
+	(void)op;
+	(void)from;
+	(void)round;
+	cr_assert_not(script.held, "a chunk is released before the next is asked for");
+	if (script.taken == script.n)
+		return SPRI_AGAIN;
+	*chunk = script.chunks[script.taken++];
+	script.held = true;
+	return 0;
+}
+
+void spri_transfer_release(struct spri_op *op, uint32_t from)
+{
+	(void)op;
+	(void)from;
+	cr_assert(script.held, "only what was received is released");
+	script.held = false;
+}
+
+/* ---- operations ---- */
+
+struct fixture {
+	struct spr_comm comm;
+	struct spri_op op;
+	uint64_t *index;
+	float *value, *in, *out;
+	uint8_t *bytes, *all;
+};
+
+static const struct spri_algo *const algos[] = {&spri_algo_dense_ring, &spri_algo_gtopk,
+						&spri_algo_gtopk_tree, &spri_algo_topk_allgather,
+						&spri_algo_allgather};
+enum { N_ALGOS = 5 };
+
+/* A good operation of one rank, all arrays as long as they must be. */
+static void begin(struct fixture *f, const struct spri_algo *algo, uint32_t rank, uint32_t n_ranks)
+{
+	int r;
+
+	memset(f, 0, sizeof *f);
+	memset(&script, 0, sizeof script);
+	f->comm = (struct spr_comm){.rank = rank, .n_ranks = n_ranks, .chunk_bytes = CHUNK_BYTES};
+	f->index = calloc(K, sizeof *f->index);
+	f->value = calloc(K, sizeof *f->value);
+	f->in = calloc(COUNT, sizeof *f->in);
+	f->out = calloc(COUNT, sizeof *f->out);
+	f->bytes = calloc(COUNT, 1);
+	f->all = calloc(n_ranks, COUNT);
+	for (uint32_t i = 0; i < K; i++) {
+		f->index[i] = 3 * i;
+		f->value[i] = 1.0f + (float)i;
+	}
+	f->op = (struct spri_op){
+		.comm = &f->comm,
+		.algo = algo,
+		.in = f->in,
+		.out = f->out,
+		.in_bytes = f->bytes,
+		.out_bytes = f->all,
+		.count = COUNT,
+		.in_list = {K, f->index, f->value},
+		.k = K,
+		.length = COUNT,
+	};
+	r = algo->start(&f->op);
+	cr_assert_eq(r, 0, "%s starts", algo->name);
+}
+
+static void end(struct fixture *f)
+{
+	f->op.algo->finish(&f->op);
+	free(f->index);
+	free(f->value);
+	free(f->in);
+	free(f->out);
+	free(f->bytes);
+	free(f->all);
+}
+
+/* Adds a chunk of n entries from `base` on, `step` apart, as an honest partner would. */
+static struct spri_chunk *add(uint8_t codec, uint32_t block, uint64_t base, uint32_t n,
+			      uint32_t step, uint8_t flags)
+{
+	struct spri_chunk *chunk = &script.chunks[script.n];
+	uint8_t *payload = script.payload[script.n++];
+
+	*chunk = (struct spri_chunk){
+		.codec = codec,
+		.flags = flags,
+		.block = block,
+		.count = n,
+		.base = base,
+		.payload_bytes = (uint32_t)spri_codec_find(codec)->bound(n),
+		.payload = payload,
+	};
+	for (uint32_t i = 0; codec == SPRI_CODEC_RAW32 && i < n; i++) {
+		spri_put_u32(payload + 4 * i, i * step);
+		spri_put_u32(payload + 4 * (n + i), spri_f32_bits(2.0f));
+	}
+	return chunk;
+}
+
+enum {
+	MORE = 0,
+	BLOCK = SPRI_CHUNK_LAST_OF_BLOCK,
+	ROUND = SPRI_CHUNK_LAST_OF_BLOCK | SPRI_CHUNK_LAST_OF_ROUND
+};
+
+static int run(const struct spri_algo *algo, uint32_t rank, uint32_t n_ranks,
+	       void (*write_script)(void), const char *what, int expected)
+{
+	struct fixture f;
+	int r;
+
+	begin(&f, algo, rank, n_ranks);
+	write_script();
+	r = algo->step(&f.op);
+	cr_assert_eq(r, expected, "%s, %s: expected %d, got %d (%s)", algo->name, what, expected, r,
+		     f.op.text.s);
+	cr_assert_eq(f.op.text.s[0] != '\0', r < 0, "%s, %s: a text for a refusal, got \"%s\"",
+		     algo->name, what, f.op.text.s);
+	end(&f);
+	return r;
+}
+
+static void good_list(void)
+{
+	add(SPRI_CODEC_RAW32, 1, 0, 100, 3, MORE);
+	add(SPRI_CODEC_RAW32, 1, 300, 100, 3, ROUND);
+}
+
+static void list_too_long(void)
+{
+	add(SPRI_CODEC_RAW32, 1, 0, 100, 1, MORE);
+	add(SPRI_CODEC_RAW32, 1, 300, 101, 1, ROUND);
+}
+
+static void list_steps_back(void)
+{
+	add(SPRI_CODEC_RAW32, 1, 0, 100, 3, MORE);
+	add(SPRI_CODEC_RAW32, 1, 297, 10, 3, ROUND);
+}
+
+static void list_beyond_the_vector(void)
+{
+	add(SPRI_CODEC_RAW32, 1, 0, 10, 3, MORE);
+	add(SPRI_CODEC_RAW32, 1, COUNT - 3, 4, 1, ROUND);
+}
+
+static void list_not_ascending(void)
+{
+	add(SPRI_CODEC_RAW32, 1, 0, 10, 0, ROUND);
+}
+
+static void list_in_another_codec(void)
+{
+	add(SPRI_CODEC_DENSE, 1, 0, 10, 1, ROUND);
+}
+
+static void list_larger_than_a_chunk(void)
+{
+	struct spri_chunk *c = add(SPRI_CODEC_RAW32, 1, 0, 10, 1, ROUND);
+
+	c->count = 1u << 30; /* the real layer refuses it already */
+}
+
+static void list_of_two_blocks(void)
+{
+	add(SPRI_CODEC_RAW32, 1, 0, 10, 3, BLOCK);
+	add(SPRI_CODEC_RAW32, 1, 0, 10, 3, ROUND);
+}
+
+static void list_of_another_rank(void)
+{
+	add(SPRI_CODEC_RAW32, 0, 0, 10, 3, ROUND);
+}
+
+static void block_without_end(void)
+{
+	add(SPRI_CODEC_RAW32, 1, 0, 10, 3, SPRI_CHUNK_LAST_OF_ROUND);
+}
+
+Test(coll_hostile, lists)
+{
+	static const struct {
+		void (*write_script)(void);
+		const char *what;
+		int expected, expected_allgather;
+	} cases[] = {
+		{good_list, "a good list", 0, 0},
+		{list_too_long, "more than k entries", SPR_EPROTOCOL, SPR_EPROTOCOL},
+		{list_steps_back, "a chunk that steps back", SPR_EPROTOCOL, SPR_EPROTOCOL},
+		{list_beyond_the_vector, "an index beyond the vector", SPR_EPROTOCOL,
+		 SPR_EPROTOCOL},
+		{list_not_ascending, "equal indices", SPR_EPROTOCOL, SPR_EPROTOCOL},
+		{list_in_another_codec, "another codec", SPR_EPROTOCOL, SPR_EPROTOCOL},
+		{list_larger_than_a_chunk, "a count of 2^30", SPR_EPROTOCOL, SPR_EPROTOCOL},
+		{list_of_two_blocks, "two blocks that overlap", SPR_EPROTOCOL, SPR_EPROTOCOL},
+		{list_of_another_rank, "the list of another rank", 0, SPR_EPROTOCOL},
+		{block_without_end, "a round that ends within a block", 0, SPR_EPROTOCOL},
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		run(&spri_algo_gtopk, 0, 2, cases[i].write_script, cases[i].what,
+		    cases[i].expected);
+		run(&spri_algo_topk_allgather, 0, 2, cases[i].write_script, cases[i].what,
+		    cases[i].expected_allgather);
+		/* a leaf of the tree takes the result as it is; the root merges */
+		run(&spri_algo_gtopk_tree, 0, 2, cases[i].write_script, cases[i].what,
+		    cases[i].expected);
+		run(&spri_algo_gtopk_tree, 1, 2, cases[i].write_script, cases[i].what,
+		    cases[i].expected);
+	}
+}
+
+/*
+ * Two ranks: round 0 brings block 1 (elements 300 … 599), round 1 block 0; a chunk has 240
+ * elements.
+ */
+static void good_elements(void)
+{
+	add(SPRI_CODEC_DENSE, 1, 300, 240, 0, MORE);
+	add(SPRI_CODEC_DENSE, 1, 540, 60, 0, ROUND);
+	add(SPRI_CODEC_DENSE, 0, 0, 240, 0, MORE);
+	add(SPRI_CODEC_DENSE, 0, 240, 60, 0, ROUND);
+}
+
+static void elements_of_another_block(void)
+{
+	add(SPRI_CODEC_DENSE, 0, 0, 240, 0, MORE);
+}
+
+static void elements_with_a_gap(void)
+{
+	add(SPRI_CODEC_DENSE, 1, 300, 240, 0, MORE);
+	add(SPRI_CODEC_DENSE, 1, 541, 59, 0, ROUND);
+}
+
+static void elements_beyond_the_vector(void)
+{
+	add(SPRI_CODEC_DENSE, 1, 300, 240, 0, MORE);
+	add(SPRI_CODEC_DENSE, 1, 540, 61, 0, ROUND);
+}
+
+static void elements_that_end_early(void)
+{
+	add(SPRI_CODEC_DENSE, 1, 300, 240, 0, ROUND);
+}
+
+static void elements_that_do_not_end(void)
+{
+	add(SPRI_CODEC_DENSE, 1, 300, 240, 0, MORE);
+	add(SPRI_CODEC_DENSE, 1, 540, 60, 0, MORE);
+}
+
+static void elements_as_a_list(void)
+{
+	add(SPRI_CODEC_RAW32, 1, 300, 100, 1, MORE);
+}
+
+Test(coll_hostile, elements)
+{
+	run(&spri_algo_dense_ring, 0, 2, good_elements, "good elements", 0);
+	run(&spri_algo_dense_ring, 0, 2, elements_of_another_block, "another block", SPR_EPROTOCOL);
+	run(&spri_algo_dense_ring, 0, 2, elements_with_a_gap, "a gap", SPR_EPROTOCOL);
+	run(&spri_algo_dense_ring, 0, 2, elements_beyond_the_vector, "too many", SPR_EPROTOCOL);
+	run(&spri_algo_dense_ring, 0, 2, elements_that_end_early, "too few", SPR_EPROTOCOL);
+	run(&spri_algo_dense_ring, 0, 2, elements_that_do_not_end, "no end", SPR_EPROTOCOL);
+	run(&spri_algo_dense_ring, 0, 2, elements_as_a_list, "a list", SPR_EPROTOCOL);
+}
+
+static void good_bytes(void)
+{
+	add(SPRI_CODEC_BYTES, 1, 0, 500, 0, MORE);
+	add(SPRI_CODEC_BYTES, 1, 500, 100, 0, ROUND);
+}
+
+static void too_many_bytes(void)
+{
+	add(SPRI_CODEC_BYTES, 1, 0, 500, 0, MORE);
+	add(SPRI_CODEC_BYTES, 1, 500, 101, 0, ROUND);
+}
+
+static void too_few_bytes(void)
+{
+	add(SPRI_CODEC_BYTES, 1, 0, 500, 0, ROUND);
+}
+
+static void bytes_twice(void)
+{
+	add(SPRI_CODEC_BYTES, 1, 0, 500, 0, MORE);
+	add(SPRI_CODEC_BYTES, 1, 0, 100, 0, ROUND);
+}
+
+Test(coll_hostile, bytes)
+{
+	run(&spri_algo_allgather, 0, 2, good_bytes, "good bytes", 0);
+	run(&spri_algo_allgather, 0, 2, too_many_bytes, "too many", SPR_EPROTOCOL);
+	run(&spri_algo_allgather, 0, 2, too_few_bytes, "too few", SPR_EPROTOCOL);
+	run(&spri_algo_allgather, 0, 2, bytes_twice, "the same twice", SPR_EPROTOCOL);
+	run(&spri_algo_allgather, 0, 2, good_list, "a list", SPR_EPROTOCOL);
+}
+
+/* ---- anything ---- */
+
+static uint64_t draws;
+static uint32_t draw(uint32_t n)
+{
+	return (uint32_t)(spri_philox(99, draws++) % n);
+}
+
+/* Chunks that are often nearly right: consecutive places of the block that is due. */
+static void anything(uint32_t n_ranks)
+{
+	uint64_t at = 0;
+	uint8_t codec = (uint8_t)(1 + draw(3));
+
+	for (unsigned i = 0, n = 1 + draw(12); i < n; i++) {
+		uint32_t room = (CHUNK_BYTES - SPRI_CHUNK_HEADER) / (codec == 1	  ? 8
+								     : codec == 2 ? 4
+										  : 1);
+		uint8_t flags = draw(3) ? MORE : draw(2) ? ROUND : (uint8_t)draw(4);
+		struct spri_chunk *c = add(codec, draw(n_ranks), at,
+					   draw(4) ? draw(room + 1) : room, 1 + draw(3), flags);
+
+		at += draw(8) ? c->count * 2 : draw(COUNT + 10);
+		if (draw(10) == 0)
+			c->base = draw(2) ? UINT64_MAX - draw(5) : draw(COUNT + 10);
+		if (draw(10) == 0)
+			c->payload_bytes ^= 1u << draw(12);
+		if (draw(20) == 0)
+			c->count ^= 1u << draw(31);
+		if (draw(10) == 0)
+			script.payload[script.n - 1][draw(200)] ^= (uint8_t)draw(256);
+		if (draw(30) == 0)
+			codec = (uint8_t)(1 + draw(3));
+	}
+}
+
+Test(coll_hostile, anything_is_taken_or_refused)
+{
+	unsigned results[3] = {0};
+
+	for (unsigned trial = 0; trial < 6000; trial++) {
+		const struct spri_algo *algo = algos[trial % N_ALGOS];
+		uint32_t n_ranks = 2 + draw(5);
+		struct fixture f;
+		int r;
+
+		begin(&f, algo, draw(n_ranks), n_ranks);
+		anything(n_ranks);
+		r = algo->step(&f.op);
+		cr_assert(r == 0 || r == SPRI_AGAIN || r == SPR_EPROTOCOL, "%s, trial %u: got %d",
+			  algo->name, trial, r);
+		cr_assert_eq(f.op.text.s[0] != '\0', r < 0, "%s: a text for a refusal", algo->name);
+		results[r == 0 ? 0 : r < 0 ? 1 : 2]++;
+		end(&f);
+	}
+	cr_assert(results[0] > 10 && results[1] > 1000 && results[2] > 10,
+		  "some are taken, most are refused, some wait; got %u, %u, %u", results[0],
+		  results[1], results[2]);
+}
+
+/* In failed mode nothing is looked at, and nothing needs state. */
+Test(coll_hostile, failed_operations_drain)
+{
+	for (unsigned trial = 0; trial < 2000; trial++) {
+		const struct spri_algo *algo = algos[trial % N_ALGOS];
+		uint32_t n_ranks = 1 + draw(6), rank = draw(n_ranks);
+		struct fixture f;
+		int r;
+
+		begin(&f, algo, rank, n_ranks);
+		algo->finish(&f.op);
+		spri_op_report(&f.op, SPR_EARGUMENT, rank, SPRI_NO_INDEX);
+		r = algo->start(&f.op);
+		cr_assert_eq(r, 0, "%s starts when it has failed", algo->name);
+		cr_assert_null(f.op.state, "%s allocates nothing then", algo->name);
+		for (unsigned i = 0; i < 50;
+		     i++) { /* more ends of messages than rounds, some with rubbish before */
+			struct spri_chunk *c = add(SPRI_CODEC_RAW32, draw(n_ranks), draw(50),
+						   draw(50), draw(2), draw(4) ? ROUND : MORE);
+
+			c->count = draw(UINT32_MAX);
+		}
+		r = algo->step(&f.op);
+		cr_assert_eq(r, 0, "%s, rank %u of %u goes through its schedule, got %d",
+			     algo->name, rank, n_ranks, r);
+		cr_assert_eq(f.op.sum.count, 0, "%s has no result", algo->name);
+		end(&f);
+	}
+}
