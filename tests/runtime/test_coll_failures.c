@@ -260,8 +260,9 @@ Test(coll, no_memory_on_one_rank_fails_on_all_alike)
 }
 
 /*
- * The n-th allocation, until there is no n-th. The algorithm's own fail the operation alone; those of
- * the transport (loop makes messages while it posts) break the communicator, and all ranks hear of it.
+ * The n-th allocation, until there is no n-th. The algorithm's own fail the operation alone; those
+ * of the transport (loop makes messages while it posts) break the communicator, and all ranks hear
+ * of it.
  */
 Test(coll, every_allocation_of_a_start_may_fail)
 {
