@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <internal/alloc.h>
 #include <internal/bits.h>
+#include <internal/philox.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -202,6 +203,31 @@ Test(exchange, the_schedule_changes_k, .init = set_up, .fini = tear_down)
 			  (unsigned long long)stats.received);
 	}
 	cr_assert(stats.residual_norm == 0, "all was sent");
+	spr_exchange_destroy(exchange);
+}
+
+/* The threshold of one step serves the next: few selections need a second pass. */
+Test(exchange, the_threshold_is_carried, .init = set_up, .fini = tear_down)
+{
+	struct spr_exchange *exchange =
+		make(&(struct spr_exchange_options){.count = 20000, .density = 0.01});
+	float *gradient = malloc(20000 * sizeof *gradient);
+	struct spr_exchange_stats stats;
+	uint64_t early;
+
+	for (int s = 0; s < 40; s++) {
+		for (uint64_t i = 0; i < 20000; i++)
+			gradient[i] = (float)(int32_t)spri_philox((uint64_t)s, i) * 0x1p-31f;
+		step(exchange, gradient, NULL);
+		if (s == 19)
+			cr_assert_eq(spr_exchange_stats(exchange, &stats), 0);
+	}
+	early = stats.repairs;
+	cr_assert_eq(spr_exchange_stats(exchange, &stats), 0);
+	cr_assert(stats.repairs - early <= 5,
+		  "expected at most 5 second passes in 20 steps, got %llu",
+		  (unsigned long long)(stats.repairs - early));
+	free(gradient);
 	spr_exchange_destroy(exchange);
 }
 

@@ -218,6 +218,31 @@ Test(savefile, a_file_made_by_the_table_is_restored, .init = set_up, .fini = tea
 	spr_exchange_destroy(exchange);
 }
 
+/* A threshold that nothing reaches costs a second pass; what that pass finds is carried on, and saved. */
+Test(savefile, the_threshold_goes_along, .init = set_up, .fini = tear_down)
+{
+	static const float residual[SMALL] = {1, -2, 0, 4, 5, 6, 7, 8, 9, -10};
+	struct spr_exchange *exchange = make(SMALL, "gtopk", 0.25);
+	struct spr_exchange_stats stats;
+	uint8_t file[ROOM];
+
+	for (int high = 0; high <= 1; high++) {
+		small_file(file, residual, 1, high ? 0x7f000000u : 1);
+		write_file(path, file, SMALL_BYTES);
+		cr_assert_eq(spr_exchange_restore(exchange, path), 0);
+		cr_assert_eq(step(exchange, SMALL, 1, NULL), 0);
+		cr_assert_eq(spr_exchange_stats(exchange, &stats), 0);
+		cr_assert(stats.repairs == (uint64_t)high, "expected %d second passes, got %llu",
+			  high, (unsigned long long)stats.repairs);
+		cr_assert_eq(spr_exchange_save(exchange, path), 0);
+		cr_assert_eq(read_file(path, file), SMALL_BYTES);
+		cr_assert(memcmp(file + 40, "\0\0\0\0", 4) && file[43] < 0x43,
+			  "expected a key not above a value near 10, and one, got %02x%02x%02x%02x",
+			  file[43], file[42], file[41], file[40]);
+	}
+	spr_exchange_destroy(exchange);
+}
+
 Test(savefile, steps_go_on_bit_for_bit, .init = set_up, .fini = tear_down)
 {
 	const uint64_t n = 40000; /* three blocks */
