@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Communicators: made of a meeting (bootstrap/) and its links (comm_join.c), driven by events, ended
- * with goodbyes.
+ * Communicators: made of a meeting (bootstrap/) and its links (comm_join.c), driven by events,
+ * ended with goodbyes.
  *
  * Events keep the links' counters; a lost partner breaks the communicator and is
  * passed on to all partners (SPRI_IMM_ABORT), so that ranks which do not talk to the lost one end
@@ -141,8 +141,8 @@ static void take_lost(struct spri_link *link, int status)
 	link->connected = false;
 	link->closed = true;
 	/*
-	 * It had said goodbye, and what we still wrote (credits) found nobody: no loss. An operation that
-	 * needs it yet finds out in transfer.c.
+	 * It had said goodbye, and what we still wrote (credits) found nobody: no loss. An
+	 * operation that needs it yet finds out in transfer.c.
 	 */
 	if (goodbye && status != SPR_EACCESS && status != SPR_EPROTOCOL)
 		return;
@@ -153,8 +153,10 @@ static void take_lost(struct spri_link *link, int status)
 			       link->rank, why);
 }
 
-void spri_comm_event(struct spri_link *link, const struct spri_event *event)
+void spri_comm_event(struct spri_listener *listener, const struct spri_event *event)
 {
+	struct spri_link *link = (struct spri_link *)listener;
+
 	switch (event->kind) {
 	case SPRI_EVENT_CONNECTED:
 		take_connected(link, event->private_data);

@@ -27,8 +27,9 @@ struct spr_comm {
 	int failed;	       /* 0, or what broke the communicator */
 	int32_t lost_rank;     /* whose loss, or −1 */
 	struct spri_text text;
-	bool closing;	      /* destroy() is under way: goodbyes are expected */
-	uint64_t lane_bytes[SPRI_LANES]; /* sent for the oldest operation of each lane, framing included */
+	bool closing; /* destroy() is under way: goodbyes are expected */
+	uint64_t lane_bytes
+		[SPRI_LANES]; /* sent for the oldest operation of each lane, framing included */
 	bool credits_pending; /* a credit could not be posted; progress tries again */
 };
 
@@ -36,13 +37,14 @@ struct spr_comm {
 struct spri_link *spri_comm_link(const struct spr_comm *comm, uint32_t rank);
 
 /*
- * Makes the links of a new communicator and connects them; collective over the meeting. Lock held,
- * released while it meets. Returns as spr_comm_create; what was made is freed with the communicator.
+ * Makes the links of a new communicator and connects them; collective over the meeting. Lock
+ * held, released while it meets. Returns as spr_comm_create; what was made is freed with the
+ * communicator.
  */
 int spri_comm_join(struct spr_comm *comm, struct spri_meeting *meeting) SPRI_MUST;
 
-/* Takes one event of a connection of this communicator. Lock held. */
-void spri_comm_event(struct spri_link *link, const struct spri_event *event);
+/* The listener of links: takes one event of a connection of a communicator. Lock held. */
+void spri_comm_event(struct spri_listener *listener, const struct spri_event *event);
 
 /*
  * Breaks the communicator (first call wins): every operation in flight ends with `status`, every

@@ -65,6 +65,7 @@ static int make_links(struct spr_comm *comm)
 		return -ENOMEM;
 	}
 	for (uint32_t i = 0; i < comm->n_links; i++) {
+		comm->links[i].listener.take = spri_comm_event;
 		comm->links[i].comm = comm;
 		comm->links[i].rank = partners[i];
 	}
@@ -145,7 +146,7 @@ static int connect_link(struct spri_link *link, const uint8_t *hello, uint64_t n
 	snprintf(label, sizeof label, "rank %u", link->rank);
 	if (args.address_bytes > SPRI_ADDRESS_BYTES)
 		return SPR_EPROTOCOL;
-	r = t->create(comm->context->port, link, &link->conn);
+	r = t->create(comm->context->port, &link->listener, &link->conn);
 	if (r < 0)
 		return spri_trace(r);
 	r = t->grant(link->conn, link->landing_region, &mine);

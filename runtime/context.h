@@ -12,6 +12,12 @@
 
 #include <transport.h>
 
+/* Who hears of the events of a connection: its `user` points to one of these. */
+struct spri_listener {
+	/* Takes one event. The context's lock is held. */
+	void (*take)(struct spri_listener *listener, const struct spri_event *event);
+};
+
 struct spr_context {
 	struct spri_log log;
 	struct spri_text text; /* of the last failure that no longer-lived object keeps */

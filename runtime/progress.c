@@ -77,8 +77,11 @@ int spri_progress(struct spr_context *context)
 			fail_all(context, n);
 			return spri_trace(n);
 		}
-		for (int i = 0; i < n; i++)
-			spri_comm_event(events[i].conn->user, &events[i]);
+		for (int i = 0; i < n; i++) {
+			struct spri_listener *listener = events[i].conn->user;
+
+			listener->take(listener, &events[i]);
+		}
 		for (struct spr_comm *comm = context->comms; comm; comm = comm->next)
 			step_all(comm);
 	} while (n > 0);

@@ -7,9 +7,11 @@
 #include <sparring/coll.h>
 #include <sparring/comm.h>
 #include <sparring/context.h>
+#include <sparring/endpoint.h>
 #include <sparring/error.h>
 #include <sparring/exchange.h>
 #include <sparring/info.h>
+#include <sparring/memory.h>
 #include <sparring/request.h>
 #include <sparring/sim.h>
 #include <sparring/types.h>

@@ -11,6 +11,7 @@
 #ifndef SPRI_SLOTS_H
 #define SPRI_SLOTS_H
 
+#include <context.h>
 #include <internal/compiler.h>
 #include <internal/error.h>
 
@@ -54,9 +55,10 @@ struct spri_lane {
 };
 
 struct spri_link {
-	struct spr_comm *comm;	/* owner */
-	uint32_t rank;		/* the partner */
-	struct spri_conn *conn; /* owned; NULL before creation */
+	struct spri_listener listener; /* first: the connection's user */
+	struct spr_comm *comm;	       /* owner */
+	uint32_t rank;		       /* the partner */
+	struct spri_conn *conn;	       /* owned; NULL before creation */
 	bool connected;
 	bool closed;	  /* the partner said goodbye */
 	uint8_t *landing; /* SPRI_LANES × window × chunk_bytes: the partner writes here */

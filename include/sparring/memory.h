@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/* Registered memory: what endpoints (endpoint.h) write from and into. */
+#ifndef SPARRING_MEMORY_H
+#define SPARRING_MEMORY_H
+
+#include <sparring/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct spr_memory;
+
+/* What a registration allows. */
+enum spr_access {
+	SPR_ACCESS_LOCAL = 0,	    /* source of this process's writes */
+	SPR_ACCESS_REMOTE_WRITE = 1 /* peers that were granted it may write to it, too */
+};
+
+/*
+ * Registers `bytes` bytes at `base` with the context's transport. The memory is lent until
+ * spr_memory_unregister. Ownership: *out is given. Blocks: no.
+ * Returns: 0; SPR_EARGUMENT; -ENOMEM (on RDMA devices also: the locked-memory limit), negative
+ * errno.
+ */
+SPR_API int spr_memory_register(struct spr_context *context, void *base, size_t bytes,
+				enum spr_access access, struct spr_memory **out);
+
+/*
+ * Ends a registration; no write posted here may be using it. What was granted of it is void: later
+ * writes by peers are refused. Accepts NULL.
+ */
+SPR_API void spr_memory_unregister(struct spr_memory *memory);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
