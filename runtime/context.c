@@ -195,6 +195,7 @@ static void *progress_main(void *arg)
 
 		if (spri_progress(context) < 0)
 			break;
+		pthread_cond_broadcast(&context->changed); /* who waits for more than operations */
 		deadline = spri_min_u64(spri_next_deadline(context),
 					spri_context_now(context) + SPRI_NS_PER_S);
 		context->poller = true;

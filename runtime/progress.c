@@ -134,6 +134,8 @@ static int sleep_as_poller(struct spr_context *context, uint64_t deadline_ns)
 int spri_progress_until(struct spr_context *context, bool (*done)(void *arg), void *arg,
 			uint64_t deadline_ns)
 {
+	bool told = false;
+
 	while (!done(arg)) {
 		uint64_t until = spri_min_u64(deadline_ns, spri_next_deadline(context));
 		int r = 0;
@@ -141,6 +143,10 @@ int spri_progress_until(struct spr_context *context, bool (*done)(void *arg), vo
 		if (spri_context_now(context) >= deadline_ns)
 			return SPR_ETIMEOUT;
 		if (context->threaded || context->poller) {
+			/* What was just begun (a goodbye, say) is the poller's to carry on. */
+			if (!told)
+				context->transport->wake(context->port);
+			told = true;
 			await_poller(context, spri_min_u64(until, spri_context_now(context) +
 									  SPRI_NS_PER_S));
 			continue;
