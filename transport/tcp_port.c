@@ -294,8 +294,9 @@ static void settle(struct tcp_port *p)
 {
 	int busy = tcp_linked(&p->ready) || p->timer_fired;
 
-	if (atomic_load_explicit(&p->busy, memory_order_relaxed) != busy)
-		atomic_store(&p->busy, busy); /* before the load of sleepers: pairs with wait() */
+	if (atomic_load_explicit(&p->busy, memory_order_relaxed) == busy)
+		return;
+	atomic_store(&p->busy, busy); /* before the load of sleepers: pairs with wait() */
 	if (busy && atomic_load(&p->sleepers) > 0)
 		spri_tcp_wake(&p->base);
 }
