@@ -75,6 +75,7 @@ Test(wire, blob_recorded)
 	count_up(blob.id, sizeof blob.id, 0x10);
 	blob.addresses[0] = (struct spri_wire_address){4, 1234, {10, 1, 2, 3}};
 	blob.addresses[1] = (struct spri_wire_address){6, 65535, {0xfd, [15] = 7}};
+	memset(bytes, 0xee, sizeof bytes); /* every byte is written */
 	n = spri_blob_encode(&blob, bytes);
 	cr_assert_eq(n, sizeof recorded_blob, "the blob should have %zu bytes, not %zu",
 		     sizeof recorded_blob, n);
@@ -88,6 +89,7 @@ Test(wire, hello_recorded)
 	struct spri_hello h = sample_hello(), back;
 	uint8_t bytes[SPRI_HELLO_BYTES];
 
+	memset(bytes, 0xee, sizeof bytes); /* every byte is written */
 	spri_hello_encode(&h, bytes);
 	cr_assert_arr_eq(bytes, recorded_hello, sizeof bytes, "the hello should be as recorded");
 	cr_assert_eq(spri_hello_decode(bytes, sizeof bytes, &back), 0, "it should decode");
@@ -106,6 +108,7 @@ Test(wire, answer_recorded)
 	size_t used = 0;
 
 	a.private_data[0] = 0xb0;
+	memset(bytes, 0xee, sizeof bytes); /* every byte is written */
 	spri_answer_encode(&a, bytes);
 	cr_assert_arr_eq(bytes, recorded_answer, sizeof bytes, "the answer should be as recorded");
 	cr_assert_eq(spri_answer_decode(bytes, sizeof bytes, &back, &used), 0, "it should decode");
