@@ -218,7 +218,10 @@ Test(savefile, a_file_made_by_the_table_is_restored, .init = set_up, .fini = tea
 	spr_exchange_destroy(exchange);
 }
 
-/* A threshold that nothing reaches costs a second pass; what that pass finds is carried on, and saved. */
+/*
+ * A threshold that nothing reaches costs a second pass; what that pass finds is carried on,
+ * and saved.
+ */
 Test(savefile, the_threshold_goes_along, .init = set_up, .fini = tear_down)
 {
 	static const float residual[SMALL] = {1, -2, 0, 4, 5, 6, 7, 8, 9, -10};
