@@ -85,15 +85,22 @@ static int create(struct spr_comm *comm, const struct spr_exchange_options *opti
 int spr_exchange_create(struct spr_comm *comm, const struct spr_exchange_options *options,
 			struct spr_exchange **out)
 {
+	struct spri_text *text;
 	const struct spri_log *before;
 	int r;
 
 	if (!comm || !options || !out)
 		return SPR_EARGUMENT;
+	text = &comm->context->text;
 	before = spri_context_enter(comm->context);
+	text->s[0] = '\0';
 	r = create(comm, options, out);
-	if (r < 0)
-		spri_text_prefix(&comm->context->text, "exchange");
+	if (r < 0) {
+		if (!text->s[0])
+			spri_text_set(text, "%s", spr_strerror(r));
+		spri_text_prefix(text, "exchange");
+		spri_logf(SPR_LOG_ERROR, "%s", text->s);
+	}
 	spri_context_leave(comm->context, before);
 	return spri_trace(r);
 }

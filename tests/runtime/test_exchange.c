@@ -102,6 +102,9 @@ Test(exchange, create_without_memory, .init = set_up, .fini = tear_down)
 			spri_heap_fail_after(-1);
 			cr_assert(r == 0 || (r == -ENOMEM && !exchange && spri_heap_live() == live),
 				  "%s, allocation %ld: %s", algos[a], n, spr_error_name(r));
+			cr_assert(r == 0 || !strcmp(spr_context_error(context),
+						    "exchange: Cannot allocate memory"),
+				  "got '%s'", spr_context_error(context));
 			cr_assert(r < 0 || n >= 3, "an exchange has at least three allocations");
 		}
 		spr_exchange_destroy(exchange);
