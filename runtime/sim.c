@@ -5,7 +5,8 @@
  *
  *   1. a fiber runs until it waits: in the transport (on_wait), or in the meeting of ranks
  *      (spri_sim_allgather)
- *   2. the scheduler runs every fiber that has something to do, in an order drawn from the seed
+ *   2. the scheduler runs the fibers that have something to do (the fabric tells whose port got
+ *      something), in an order drawn from the seed
  *   3. when none has, time moves: to the next event of the fabric, the next deadline, or the next
  *      kill
  *
@@ -41,6 +42,7 @@ struct fiber {
 	uint32_t rank;
 	enum fiber_state state;
 	bool killed;
+	bool listed;	      /* it is in the list of those to run */
 	uint64_t kill_at;     /* SPRI_NEVER: not planned */
 	uint64_t deadline_ns; /* while it waits or meets */
 	uint64_t meetings;    /* it has joined so many */
@@ -64,7 +66,11 @@ struct spr_sim {
 	size_t stack_bytes;
 	uint64_t seed, draws; /* of the order in which fibers run */
 	struct fiber *fibers;
-	uint32_t *order;
+	uint32_t *list; /* ranks that may have something to do, each once */
+	uint32_t n_listed;
+	uint32_t n_left;	/* fibers that are neither done nor killed */
+	uint64_t next_deadline; /* no fiber waits for an earlier time */
+	uint64_t next_kill;	/* no kill is planned for an earlier time */
 	ucontext_t scheduler;
 	void *scheduler_tsan;
 	struct fiber *current; /* the one that runs; NULL: the scheduler */
@@ -142,10 +148,36 @@ static void fiber_main(unsigned high, unsigned low)
 
 	fiber->status = fiber->killed ? SPR_ELOST : status;
 	fiber->state = FIBER_DONE;
+	if (!fiber->killed)
+		fiber->sim->n_left--;
 	suspend(fiber);
 }
 
 /* ---- waiting ---- */
+
+/* This rank may have something to do. */
+static void enlist(struct spr_sim *sim, uint32_t rank)
+{
+	struct fiber *fiber = &sim->fibers[rank];
+
+	if (fiber->listed)
+		return;
+	fiber->listed = true;
+	sim->list[sim->n_listed++] = rank;
+}
+
+/* The fabric's hook: the port of this place has something to report. */
+static void on_ready(void *arg, uint32_t place)
+{
+	enlist(arg, place);
+}
+
+static void enlist_meeting(struct spr_sim *sim)
+{
+	for (uint32_t i = 0; i < sim->n_ranks; i++)
+		if (sim->fibers[i].state == FIBER_MEETS)
+			enlist(sim, i);
+}
 
 /* The fabric's hook: a port of this place waits. */
 static int on_wait(void *arg, uint32_t place, uint64_t deadline_ns)
@@ -156,8 +188,11 @@ static int on_wait(void *arg, uint32_t place, uint64_t deadline_ns)
 	assert(sim->current == fiber);
 	if (sim->unwinding && fiber->killed)
 		return SPR_ELOST;
+	if (spri_fabric_ready(sim->fabric, place))
+		return 0;
 	fiber->state = FIBER_WAITS;
 	fiber->deadline_ns = deadline_ns;
+	sim->next_deadline = spri_min_u64(sim->next_deadline, deadline_ns);
 	suspend(fiber);
 	fiber->state = FIBER_READY;
 	return fiber->killed ? SPR_ELOST : 0;
@@ -187,6 +222,7 @@ int spri_sim_allgather(struct spr_sim *sim, uint32_t rank, const void *mine, voi
 	if (++m->joined == sim->n_ranks) {
 		m->joined = 0;
 		m->finished++;
+		enlist_meeting(sim);
 	}
 	while (m->finished <= number) {
 		if (sim->any_killed || fiber->killed)
@@ -195,6 +231,7 @@ int spri_sim_allgather(struct spr_sim *sim, uint32_t rank, const void *mine, voi
 			return SPR_ETIMEOUT;
 		fiber->state = FIBER_MEETS;
 		fiber->deadline_ns = deadline_ns;
+		sim->next_deadline = spri_min_u64(sim->next_deadline, deadline_ns);
 		suspend(fiber);
 		fiber->state = FIBER_READY;
 	}
@@ -230,78 +267,84 @@ static void kill_fiber(struct spr_sim *sim, struct fiber *fiber)
 		return;
 	fiber->killed = true;
 	sim->any_killed = true;
+	sim->n_left--;
 	spri_fabric_kill(sim->fabric, fiber->rank);
+	enlist_meeting(sim);
 }
 
+/* Kills that are due; then the time of the next one. */
 static void apply_kills(struct spr_sim *sim)
 {
-	for (uint32_t i = 0; i < sim->n_ranks; i++)
-		if (sim->fibers[i].kill_at <= spri_fabric_now(sim->fabric))
-			kill_fiber(sim, &sim->fibers[i]);
-}
+	uint64_t now = spri_fabric_now(sim->fabric);
 
-/* The order in which ranks get their turn, drawn anew each time (Fisher-Yates). */
-static void shuffle(struct spr_sim *sim)
-{
-	for (uint32_t i = sim->n_ranks - 1; i > 0; i--) {
-		uint32_t j = (uint32_t)(spri_philox(sim->seed, sim->draws++) % (i + 1));
-		uint32_t other = sim->order[j];
-
-		sim->order[j] = sim->order[i];
-		sim->order[i] = other;
-	}
-}
-
-/* Runs every fiber that can. Returns whether there was one. */
-static bool run_ready(struct spr_sim *sim)
-{
-	bool ran = false;
-
+	if (sim->next_kill > now)
+		return;
+	sim->next_kill = SPRI_NEVER;
 	for (uint32_t i = 0; i < sim->n_ranks; i++) {
-		struct fiber *fiber = &sim->fibers[sim->order[i]];
+		struct fiber *fiber = &sim->fibers[i];
 
-		if (!can_run(sim, fiber))
-			continue;
-		if (!ran)
-			shuffle(sim);
-		ran = true;
-		resume(fiber);
+		if (fiber->kill_at <= now)
+			kill_fiber(sim, fiber);
+		else
+			sim->next_kill = spri_min_u64(sim->next_kill, fiber->kill_at);
 	}
-	return ran;
 }
 
-/* When time must stop at the latest; SPRI_NEVER when nobody waits for it. */
-static uint64_t next_stop(const struct spr_sim *sim, bool *alive)
+/* Fibers whose deadline passed get a turn; then the time of the next one. */
+static void apply_deadlines(struct spr_sim *sim)
 {
-	uint64_t least = SPRI_NEVER;
+	uint64_t now = spri_fabric_now(sim->fabric);
 
-	*alive = false;
+	if (sim->next_deadline > now)
+		return;
+	sim->next_deadline = SPRI_NEVER;
 	for (uint32_t i = 0; i < sim->n_ranks; i++) {
 		const struct fiber *fiber = &sim->fibers[i];
 
-		if (fiber->killed || fiber->state == FIBER_DONE)
+		if (fiber->killed || (fiber->state != FIBER_WAITS && fiber->state != FIBER_MEETS))
 			continue;
-		*alive = true;
-		least = spri_min_u64(least, spri_min_u64(fiber->deadline_ns, fiber->kill_at));
+		if (fiber->deadline_ns <= now)
+			enlist(sim, i);
+		else
+			sim->next_deadline = spri_min_u64(sim->next_deadline, fiber->deadline_ns);
 	}
-	return least;
+}
+
+/* Gives every listed fiber a turn, in an order drawn anew each time (Fisher-Yates). */
+static void run_listed(struct spr_sim *sim)
+{
+	while (sim->n_listed > 0) {
+		uint32_t at = 0, rank;
+
+		if (sim->n_listed > 1)
+			at = (uint32_t)(spri_philox(sim->seed, sim->draws++) % sim->n_listed);
+		rank = sim->list[at];
+		sim->list[at] = sim->list[--sim->n_listed];
+		sim->fibers[rank].listed = false;
+		if (can_run(sim, &sim->fibers[rank]))
+			resume(&sim->fibers[rank]);
+	}
 }
 
 static int schedule(struct spr_sim *sim)
 {
+	for (uint32_t i = 0; i < sim->n_ranks; i++)
+		enlist(sim, i);
 	for (;;) {
-		bool alive;
 		uint64_t stop;
 
 		apply_kills(sim);
-		if (run_ready(sim))
+		apply_deadlines(sim);
+		if (sim->n_listed > 0) {
+			run_listed(sim);
 			continue;
-		stop = next_stop(sim, &alive);
-		if (!alive)
+		}
+		if (sim->n_left == 0)
 			return 0;
+		stop = spri_min_u64(sim->next_deadline, sim->next_kill);
 		if (!spri_fabric_advance(sim->fabric, stop) && stop == SPRI_NEVER)
 			return -EDEADLK; /* cannot be: every wait of the library has a deadline */
-		/* all that happens in this instant, before each rank is looked at */
+		/* all that happens in this instant, before any rank is looked at */
 		while (spri_fabric_advance(sim->fabric, spri_fabric_now(sim->fabric)))
 			;
 	}
@@ -333,6 +376,7 @@ static int init_fiber(struct spr_sim *sim, uint32_t rank)
 	fiber->rank = rank;
 	fiber->state = FIBER_NEW;
 	fiber->status = 0;
+	fiber->listed = false;
 	fiber->meetings = 0;
 	fiber->deadline_ns = SPRI_NEVER;
 	fiber->stack = spri_alloc_pages(sim->stack_bytes);
@@ -381,14 +425,13 @@ int spr_sim_create(const struct spr_sim_options *options, struct spr_sim **out)
 	sim->stack_bytes =
 		spri_align_up(options->stack_bytes ? options->stack_bytes : DEFAULT_STACK, 4096);
 	sim->fibers = spri_calloc(sim->n_ranks, sizeof *sim->fibers);
-	sim->order = spri_calloc(sim->n_ranks, sizeof *sim->order);
-	r = sim->fibers && sim->order ? 0 : -ENOMEM;
+	sim->list = spri_calloc(sim->n_ranks, sizeof *sim->list);
+	r = sim->fibers && sim->list ? 0 : -ENOMEM;
 	if (r < 0)
 		goto free_sim;
-	for (uint32_t i = 0; i < sim->n_ranks; i++) {
-		sim->order[i] = i;
+	for (uint32_t i = 0; i < sim->n_ranks; i++)
 		sim->fibers[i].kill_at = SPRI_NEVER;
-	}
+	sim->next_kill = SPRI_NEVER;
 	fabric.n_places = sim->n_ranks;
 	fabric.latency_ns = options->latency_ns;
 	fabric.bytes_per_s = options->bytes_per_s;
@@ -398,10 +441,11 @@ int spr_sim_create(const struct spr_sim_options *options, struct spr_sim **out)
 	if (r < 0)
 		goto free_sim;
 	spri_fabric_on_wait(sim->fabric, on_wait, sim);
+	spri_fabric_on_ready(sim->fabric, on_ready, sim);
 	*out = sim;
 	return 0;
 free_sim:
-	spri_free(sim->order);
+	spri_free(sim->list);
 	spri_free(sim->fibers);
 	spri_free(sim);
 	return spri_trace(r);
@@ -412,7 +456,7 @@ void spr_sim_destroy(struct spr_sim *sim)
 	if (!sim)
 		return;
 	spri_fabric_destroy(sim->fabric);
-	spri_free(sim->order);
+	spri_free(sim->list);
 	spri_free(sim->fibers);
 	spri_free(sim);
 }
@@ -426,6 +470,9 @@ int spr_sim_run(struct spr_sim *sim, spr_sim_fn body, void *arg, int *statuses)
 	sim->body = body;
 	sim->arg = arg;
 	sim->scheduler_tsan = tsan_here();
+	sim->next_deadline = SPRI_NEVER;
+	sim->n_listed = 0;
+	sim->n_left = sim->n_ranks;
 	for (uint32_t i = 0; i < sim->n_ranks && r == 0; i++)
 		r = init_fiber(sim, i);
 	if (r == 0)
@@ -449,6 +496,7 @@ void spr_sim_kill(struct spr_sim *sim, int rank)
 
 	assert(rank >= 0 && (uint32_t)rank < sim->n_ranks);
 	fiber->kill_at = 0;
+	sim->next_kill = 0;
 	if (!sim->current)
 		return; /* when the run begins */
 	kill_fiber(sim, fiber);
@@ -460,6 +508,7 @@ void spr_sim_kill_at(struct spr_sim *sim, int rank, uint64_t at_ns)
 {
 	assert(rank >= 0 && (uint32_t)rank < sim->n_ranks);
 	sim->fibers[rank].kill_at = at_ns;
+	sim->next_kill = spri_min_u64(sim->next_kill, at_ns);
 }
 
 void spr_sim_delay(struct spr_sim *sim, int from, int to, uint64_t extra_ns)

@@ -46,5 +46,11 @@ bool spri_fabric_ready(const struct spri_fabric *fabric, uint32_t place);
  */
 typedef int (*spri_fabric_wait_fn)(void *arg, uint32_t place, uint64_t deadline_ns);
 void spri_fabric_on_wait(struct spri_fabric *fabric, spri_fabric_wait_fn fn, void *arg);
+/*
+ * Who hears when a place gets something to report while it had nothing, so that a scheduler of many
+ * ranks need not look at each. Called from within posts and advances: it must only take note.
+ */
+typedef void (*spri_fabric_ready_fn)(void *arg, uint32_t place);
+void spri_fabric_on_ready(struct spri_fabric *fabric, spri_fabric_ready_fn fn, void *arg);
 
 #endif

@@ -167,6 +167,8 @@ struct spri_fabric {
 	struct loop_message *free; /* messages for reuse */
 	spri_fabric_wait_fn wait;
 	void *wait_arg;
+	spri_fabric_ready_fn on_ready; /* NULL: nobody */
+	void *on_ready_arg;
 };
 
 static inline struct loop_port *spri_loop_port(const struct loop_conn *conn)

@@ -64,8 +64,12 @@ bool spri_loop_killed(const struct loop_conn *conn)
 
 void spri_loop_note(struct loop_port *port, struct loop_note *n, enum loop_note_kind kind)
 {
+	struct spri_fabric *fabric = port->fabric;
+
 	n->kind = (uint8_t)kind;
 	n->next = NULL;
+	if (!port->notes && fabric->on_ready)
+		fabric->on_ready(fabric->on_ready_arg, port->place);
 	*port->notes_end = n;
 	port->notes_end = &n->next;
 }

@@ -355,6 +355,12 @@ bool spri_fabric_ready(const struct spri_fabric *fabric, uint32_t place)
 			atomic_load_explicit(&port->woken, memory_order_acquire));
 }
 
+void spri_fabric_on_ready(struct spri_fabric *fabric, spri_fabric_ready_fn fn, void *arg)
+{
+	fabric->on_ready = fn;
+	fabric->on_ready_arg = arg;
+}
+
 void spri_fabric_on_wait(struct spri_fabric *fabric, spri_fabric_wait_fn fn, void *arg)
 {
 	fabric->wait = fn;

@@ -9,7 +9,7 @@
  *     residual = A without V                  written to a shadow copy
  *     sum = all-reduce of V                   algo
  *     residual += what was trimmed and fell to this rank
- *     update = sum / P
+ *     update = sum · (1/P)                      with 1/P rounded to single
  *
  * and it is all or nothing: when it fails, on any rank, every residual is as it was. Source: Shi
  * et al. 2019, with the adoption of trimmed partial sums that makes Σ residual + sum = Σ
