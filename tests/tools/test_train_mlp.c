@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* The perceptron of spr_train: its derivatives against differences, shares against the whole batch. */
+/*
+ * The perceptron of spr_train: its derivatives against differences, shares against the whole
+ * batch.
+ */
 #include "check.h"
 #include "train_mlp.h"
 
