@@ -67,7 +67,8 @@ static int parse(struct train_config *c, int argc, char **argv)
 		{0, "lr-decay", PERF_OPT_STRING, "HOW",
 		 "how the learning rate falls: linear, cosine or none\n(default linear)", &c->decay,
 		 0, 0},
-		{0, "lr-warmup", PERF_OPT_U64, "N", "steps over which it rises first (default 0)",
+		{0, "lr-warmup", PERF_OPT_U64, "N",
+		 "steps over which it rises first (default: a quarter\nof an epoch)",
 		 &c->warmup_steps, 0, 1e9},
 		{0, "warmup-epochs", PERF_OPT_U64, "N",
 		 "epochs with a higher density first: 0.25, 0.0625, ...\n(default 0)",
@@ -207,6 +208,8 @@ static int meet(struct train_job *job)
 		return train_fail(job, "%zu images are too few for %d ranks with --batch %llu",
 				  job->data.train.count, job->n_ranks,
 				  (unsigned long long)job->config.batch);
+	if (job->config.warmup_steps == UINT64_MAX)
+		job->config.warmup_steps = job->steps_per_epoch / 4;
 	return check_alike(job);
 }
 
@@ -328,6 +331,7 @@ int main(int argc, char **argv)
 			   .batch = 64,
 			   .epochs = 5,
 			   .hidden1 = 1024,
+			   .warmup_steps = UINT64_MAX,
 			   .hidden2 = 256,
 			   .seed = 1},
 	};
