@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * The fabric that joins the ports of the loop transport (loop_fabric.c): places, links, virtual time.
- * Part of the front header transport.h, which includes it.
+ * The fabric that joins the ports of the loop transport (loop_fabric.c): places, links, virtual
+ * time. Part of the front header transport.h, which includes it.
  */
 #ifndef SPRI_FABRIC_H
 #define SPRI_FABRIC_H

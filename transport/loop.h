@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * What the files of the loop transport share: loop.c (the row's slots), loop_conn.c (life of a connection),
- * loop_message.c (writes in flight), loop_fabric.c (places, links, the queue of what happens next). Everything but wake()
- * belongs to one thread.
+ * What the files of the loop transport share: loop.c (the row's slots), loop_conn.c (life of a
+ * connection), loop_message.c (writes in flight), loop_fabric.c (places, links, the queue of what
+ * happens next). Everything but wake() belongs to one thread.
  *
- * Nothing allocates when something happens: whatever can be queued in time (a node) or be reported by
- * poll() (a note) is embedded in the connection or message that it is about, and the queue has room for
- * all nodes that exist (spri_loop_reserve, when they are made).
+ * Nothing allocates when something happens: whatever can be queued in time (a node) or be reported
+ * by poll() (a note) is embedded in the connection or message that it is about, and the queue has
+ * room for all nodes that exist (spri_loop_reserve, when they are made).
  */
 #ifndef SPRI_LOOP_H
 #define SPRI_LOOP_H
@@ -50,7 +50,10 @@ struct loop_note {
 	uint8_t kind;		/* enum loop_note_kind; says what it is embedded in */
 };
 
-/* A posted write, from post() until its notes were polled. Owned by the fabric's free list otherwise. */
+/*
+ * A posted write, from post() until its notes were polled. Owned by the fabric's free list
+ * otherwise.
+ */
 struct loop_message {
 	struct loop_node node;
 	struct loop_message *next; /* in from->out, or in the free list */
@@ -59,7 +62,8 @@ struct loop_message {
 	uint64_t depart_ns;	   /* when its first byte leaves */
 	uint64_t left_ns;	   /* when its last byte has left */
 	uint64_t
-		deadline_ns; /* when its connection gives up on it; SPRI_NEVER when it will arrive in time */
+		/* when its connection gives up on it; SPRI_NEVER when it will arrive in time */
+		deadline_ns;
 	size_t bytes; /* sum of the gather list */
 	struct loop_note sent, notify;
 	unsigned uses; /* LOOP_USE_*; 0: goes back to the free list */
@@ -95,7 +99,11 @@ struct loop_conn {
 	struct loop_message **out_end; /* where the next one is linked */
 	uint64_t id;
 	uint64_t
-		reach_ns; /* when the last thing sent so far reaches the other place; later ones do not overtake */
+		/*
+		 * when the last thing sent so far reaches the other place; later ones do not
+		 * overtake
+		 */
+		reach_ns;
 	const char *reason;	 /* why it is lost, static; NULL when it is not */
 	char *text;		 /* label and reason, made by describe() */
 	const char *news_reason; /* what `lost` brings, static */
@@ -208,7 +216,10 @@ void spri_loop_conn_free(struct loop_conn *conn);
 /* Starts connecting; id, active, label, peer and private data are in place. */
 void spri_loop_conn_start(struct loop_conn *conn);
 void spri_loop_conn_close(struct loop_conn *conn);
-/* Fails it: LOST with the status and text; the other end hears peer_reason, with SPR_EACCESS or -ECONNRESET. */
+/*
+ * Fails it: LOST with the status and text; the other end hears peer_reason, with SPR_EACCESS or
+ * -ECONNRESET.
+ */
 void spri_loop_conn_lose(struct loop_conn *conn, int status, const char *reason,
 			 const char *peer_reason);
 /* Its last write in flight has arrived. */
@@ -224,7 +235,10 @@ void spri_loop_conn_killed(struct loop_conn *conn);
 
 /* ---- loop_message.c ---- */
 
-/* Takes a message (from the free list or the heap), linked to nothing; NULL when there is no memory. */
+/*
+ * Takes a message (from the free list or the heap), linked to nothing; NULL when there is no
+ * memory.
+ */
 struct loop_message *spri_loop_message_get(struct spri_fabric *fabric) SPRI_MUST;
 /* Ends one use (LOOP_USE_*). */
 void spri_loop_message_put(struct spri_fabric *fabric, struct loop_message *message, unsigned use);

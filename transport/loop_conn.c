@@ -3,25 +3,29 @@
 /*
  * Connections of the loop transport: how two ends meet and how they part.
  *
- *            connect          met             close, writes in flight      the last one arrived
- *      NEW ----------> CONNECTING ----> OPEN --------------------> CLOSING --------------------> CLOSED
- *       |                |  |            |  |                        |                            | ^ ^
- *       |                |  +-- close ---|--|------------------------|----------------------------|-+ |
- *       |                |               |  +---- close, nothing in flight -----------------------|-+ |
- *       +----------------|--- close -----|--------------------------|-----------------------------|---+
- *                        |               |                          |                             |
- *                        +---------------+------ a failure ---------+-----------------------------+--> GONE
+ *        connect               met        close, some in flight    the last one arrived
+ *   NEW ----------> CONNECTING -----> OPEN ---------------> CLOSING ---------------> CLOSED
+ *    |                  |              |                                               ^
+ *    |      close       |    close     |      close, nothing in flight                 |
+ *    +------------------+--------------+-----------------------------------------------+
  *
- * Meeting: the active end sends a request, which takes one latency. Whichever is at the passive place first,
- * the request or the passive end, waits in the fabric's table, found by (passive place, active place, id). When
- * both are there the passive end is OPEN and an answer flies back; when it arrives the active end is OPEN.
+ *   CONNECTING, OPEN, CLOSING, CLOSED ----- a failure -----> GONE
+ *
+ * Meeting: the active end sends a request, which takes one latency. Whichever is at the passive
+ * place first, the request or the passive end, waits in the fabric's table, found by (passive
+ * place, active place, id). When both are there the passive end is OPEN and an answer flies back;
+ * when it arrives the active end is OPEN.
  *
  * Failures:
- *   - nobody at the other place: LOST -ECONNREFUSED; no other end in time, or the place was killed: -ETIMEDOUT
- *   - a write that does not arrive within the timeout (a delayed link, a killed place): LOST -ETIMEDOUT
- *   - a write that is refused: LOST SPR_EACCESS at the receiver at once, at the sender when the news arrive
+ *   - nobody at the other place: LOST -ECONNREFUSED; no other end in time, or the place was killed:
+ *     -ETIMEDOUT
+ *   - a write that does not arrive within the timeout (a delayed link, a killed place): LOST
+ *     -ETIMEDOUT
+ *   - a write that is refused: LOST SPR_EACCESS at the receiver at once, at the sender when the
+ *     news arrive
  *   - destroyed without a finished close: the other end LOST -ECONNRESET when the news arrive
- *   - a killed place: writes that have left still arrive, then (detect_ns after the kill) LOST -ECONNRESET
+ *   - a killed place: writes that have left still arrive, then (detect_ns after the kill) LOST
+ *     -ECONNRESET
  */
 #include "loop.h"
 
@@ -172,7 +176,10 @@ static void sever(struct loop_conn *conn, int status, const char *reason)
 	spri_loop_schedule(fabric, &peer->lost, LOOP_LOST, spri_loop_send(conn, 0).reach_ns);
 }
 
-/* The connection failed. The other end learns peer_reason, with the same status unless it is a timeout of ours. */
+/*
+ * The connection failed. The other end learns peer_reason, with the same status unless it is a
+ * timeout of ours.
+ */
 void spri_loop_conn_lose(struct loop_conn *conn, int status, const char *reason,
 			 const char *peer_reason)
 {

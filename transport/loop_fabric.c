@@ -3,21 +3,24 @@
 /*
  * The fabric of the loop transport: virtual time, the queue of what happens next, and the links.
  *
- * The queue is a binary heap ordered by (time, order of queueing), so a run is a function of the calls made
- * and of the seed. spri_fabric_advance() takes the earliest node, sets the clock to its time and lets it happen.
+ * The queue is a binary heap ordered by (time, order of queueing), so a run is a function of the
+ * calls made and of the seed. spri_fabric_advance() takes the earliest node, sets the clock to its
+ * time and lets it happen.
  *
  * A link, for something of b bytes sent at time t:
  *
  *   depart = max(t, egress)             the sending side is busy with earlier things until `egress`
  *   left   = egress = depart + b/rate
- *   reach  = max(left + latency + jitter + extra(from, to), reach of what this connection sent before)
- *   arrive = ingress = max(reach, ingress + b/rate)
+ *   reach  = max(left + latency + jitter + extra(from, to), reach of what this connection sent
+ *   before) arrive = ingress = max(reach, ingress + b/rate)
  *
- * The last line is computed at `reach`, in the order in which things reach a place: an idle receiver takes
- * the bytes as they come (a message alone costs latency + b/rate, not twice b/rate), a busy one serves one after
- * another. Requests, answers, goodbyes and bad news are things of 0 bytes.
+ * The last line is computed at `reach`, in the order in which things reach a place: an idle
+ * receiver takes the bytes as they come (a message alone costs latency + b/rate, not twice b/rate),
+ * a busy one serves one after another. Requests, answers, goodbyes and bad news are things of 0
+ * bytes.
  *
- * Failures: there are none in here, but for memory; room in the queue is taken when a node comes into being.
+ * Failures: there are none in here, but for memory; room in the queue is taken when a node comes
+ * into being.
  */
 #include "loop.h"
 
@@ -318,7 +321,8 @@ void spri_fabric_delay(struct spri_fabric *fabric, uint32_t from, uint32_t to, u
 		d = d->next;
 	if (!d) {
 		d = spri_zalloc(sizeof *d);
-		if (!d) { /* a link that is not as slow as asked for would make a run lie: fail loudly */
+		/* a link that is not as slow as asked for would make a run lie: fail loudly */
+		if (!d) {
 			place->broken = -ENOMEM;
 			return;
 		}

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Writes of the loop transport in flight. A message is taken from the fabric's free list by post(), is in its
- * connection's list while it flies, and goes back when the last of its uses has ended: the flight, the SENT note
- * that the sender has not polled, the NOTIFY note that the receiver has not polled.
+ * Writes of the loop transport in flight. A message is taken from the fabric's free list by post(),
+ * is in its connection's list while it flies, and goes back when the last of its uses has ended:
+ * the flight, the SENT note that the sender has not polled, the NOTIFY note that the receiver has
+ * not polled.
  *
- * On arrival, at the receiving end: key, permission, bounds; then the bytes are copied; then both notes are
- * queued. A write that is refused places nothing and loses the connection; one that meets nobody (the other end was
- * destroyed) loses it one latency later; one that meets a killed place stays in flight until its deadline or
- * until the news of the kill arrive.
+ * On arrival, at the receiving end: key, permission, bounds; then the bytes are copied; then both
+ * notes are queued. A write that is refused places nothing and loses the connection; one that meets
+ * nobody (the other end was destroyed) loses it one latency later; one that meets a killed place
+ * stays in flight until its deadline or until the news of the kill arrive.
  */
 #include "loop.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * The table of transports, best first. A newcomer adds one file, one line in rows.h and one line here; the
- * conformance suite, the tools and the listings read this table.
+ * The table of transports, best first. A newcomer adds one file, one line in rows.h and one line
+ * here; the conformance suite, the tools and the listings read this table.
  */
 #include "transport.h"
 

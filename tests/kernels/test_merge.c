@@ -30,7 +30,7 @@ static struct side side_make(enum kind kind, uint64_t n, unsigned density, uint6
 
 static bool side_close(struct side *s)
 {
-	return area_close(&s->index) & area_close(&s->value);
+	return area_close(&s->index) && area_close(&s->value);
 }
 
 static float naive_entry(uint64_t index, float a, float b, enum spr_nonfinite policy,
@@ -104,7 +104,7 @@ static void check_merge(struct side a, struct side b, enum spr_nonfinite policy)
 	       "policy %d: finite is (%lu, %lu), expected (%lu, %lu)", policy, finite.bad_index,
 	       finite.dropped, expected.bad_index, expected.dropped);
 	free(want);
-	expect(area_close(&index) & area_close(&value) & side_close(&a) & side_close(&b),
+	expect(area_close(&index) && area_close(&value) && side_close(&a) && side_close(&b),
 	       "na %lu nb %lu: expected nothing to be written past an end", a.n, b.n);
 }
 
@@ -168,7 +168,7 @@ Test(merge, opposite_values_leave_nothing)
 			   SPR_NONFINITE_ERROR, &finite);
 		expect(out.count == 0, "expected %lu zero sums to be left out, got %lu", n,
 		       out.count);
-		expect(side_close(&a) & side_close(&b), "expected the inputs untouched");
+		expect(side_close(&a) && side_close(&b), "expected the inputs untouched");
 	}
 }
 

@@ -61,7 +61,7 @@ static void check_reduce(const struct reduce_case *c)
 	       "kind %d policy %d n %lu: finite is (%lu, %lu), expected (%lu, %lu)", c->kind,
 	       c->policy, c->n, finite.bad_index, finite.dropped, expected.bad_index,
 	       expected.dropped);
-	expect(area_close(&a) & area_close(&b) & area_close(&own) & area_close(&want),
+	expect(area_close(&a) && area_close(&b) && area_close(&own) && area_close(&want),
 	       "n %lu: expected nothing to be written past an end", c->n);
 }
 

@@ -64,7 +64,7 @@ static void check_trim(const struct trim_case *c)
 	if (c->wants_trimmed)
 		check_side("trimmed", &trimmed, first, ranked + keep, leave, c);
 	free(ranked);
-	expect(area_close(&index) & area_close(&value) & area_close(&out_index) &
+	expect(area_close(&index) && area_close(&value) && area_close(&out_index) &&
 		       area_close(&out_value),
 	       "kind %d n %lu k %lu: expected nothing to be written past an end", c->kind, c->n,
 	       c->k);

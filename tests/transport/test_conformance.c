@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * The conformance suite of transports: every promise of transport.h, on every row of the table that this machine
- * can use. This file: the rows themselves, meeting, parting and waiting. conformance_write.c: writes and their
- * events. conformance_refuse.c: writes that must be refused. conformance_heap.c: every allocation fails once.
+ * The conformance suite of transports: every promise of transport.h, on every row of the table that
+ * this machine can use. This file: the rows themselves, meeting, parting and waiting.
+ * conformance_write.c: writes and their events. conformance_refuse.c: writes that must be refused.
+ * conformance_heap.c: every allocation fails once.
  */
 #include "ends.h"
 
@@ -402,7 +403,9 @@ Test(conformance, destroy_without_close_is_lost)
 	}
 }
 
-/* Eight megabytes do not fit between the ends, and b does not take them: the close is not finished. */
+/*
+ * Eight megabytes do not fit between the ends, and b does not take them: the close is not finished.
+ */
 Test(conformance, destroy_with_an_unfinished_close_is_lost)
 {
 	enum { BYTES = 8 << 20 };
@@ -584,7 +587,10 @@ Test(conformance, wake_ends_a_wait_under_way)
 		world_open(&w, t, 1, SECOND);
 		cr_assert_eq(pthread_create(&thread, NULL, wake_soon, &waker), 0,
 			     "a thread should start");
-		/* Were it not for wake(), this would take an hour of the port's clock (none of ours on loop). */
+		/*
+		 * Were it not for wake(), this would take an hour of the port's clock (none of ours
+		 * on loop).
+		 */
 		while (!atomic_load(&waker.done))
 			cr_assert_eq(t->wait(w.port[0], world_now(&w) + 3600 * SECOND), 0,
 				     "%s: wait", t->name);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* What loop promises beyond the contract of all transports, 1: exact virtual time and repeatable runs. */
+/*
+ * What loop promises beyond the contract of all transports, 1: exact virtual time and repeatable
+ * runs.
+ */
 #include "duo.h"
 
 #include <check.h>
@@ -41,7 +44,9 @@ Test(loop, no_bandwidth_means_infinite)
 	duo_close(&d);
 }
 
-/* Two senders to one receiver: its link takes one after another. Two receivers: the sender's does. */
+/*
+ * Two senders to one receiver: its link takes one after another. Two receivers: the sender's does.
+ */
 Test(loop, links_are_shared)
 {
 	struct spri_fabric_options options = {.n_places = 3, .latency_ns = 100, .bytes_per_s = 1e9};

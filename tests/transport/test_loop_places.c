@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* What loop promises beyond the contract of all transports, 2: kill, delay, many places, the hook. */
+/*
+ * What loop promises beyond the contract of all transports, 2: kill, delay, many places, the hook.
+ */
 #include "duo.h"
 
 #include <check.h>
