@@ -448,6 +448,7 @@ static void loop_wake(struct spri_port *base)
 const struct spri_transport spri_loop = {
 	.name = "loop",
 	.about = "one process, virtual time: for tests and simulation",
+	.caps = SPRI_CAP_CONN_KEYS | SPRI_CAP_REFUSALS,
 	.probe = loop_probe,
 	.listen = loop_listen,
 	.address = loop_address,

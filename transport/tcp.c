@@ -26,6 +26,7 @@ const struct spri_transport spri_tcp = {
 	.name = "tcp",
 	.about = "kernel sockets over IPv4 and IPv6, on any network",
 	.frame_bytes = SPRI_FRAME_BYTES,
+	.caps = SPRI_CAP_CONN_KEYS | SPRI_CAP_REFUSALS,
 	.probe = probe,
 	.listen = spri_tcp_listen,
 	.address = spri_tcp_address,

@@ -25,7 +25,7 @@
  *   - SENTs of one connection arrive in the order of the posts.
  *   - A write is checked at the receiving side, for key, connection, bounds and permission,
  *     before a byte is placed. A refused write loses the connection at both ends: LOST with
- *     SPR_EACCESS.
+ *     SPR_EACCESS. Where a device checks (verbs), this is what it enforces: `caps` of the row.
  *   - Every failure ends in LOST (once per connection), with a text that describe() gives. All
  *     posts that had no SENT by then will have none. A peer that dies, or does not take data for
  *     the timeout, is such a failure.
@@ -130,6 +130,14 @@ struct spri_connect {
 	const char *label; /* the peer's name in texts ("rank 3"); copied, at most 31 bytes */
 };
 
+/* What a row promises that another may not: where a device checks, not this project. */
+enum {
+	/* A key is valid on the one connection it was granted on, and each of its bits counts. */
+	SPRI_CAP_CONN_KEYS = 1,
+	/* Both ends of a refused write see SPR_EACCESS; else one may see another status. */
+	SPRI_CAP_REFUSALS = 2,
+};
+
 /* Counters of a port, since listen(). */
 struct spri_port_stats {
 	uint64_t wire_bytes; /* sent: payload and the transport's own framing */
@@ -144,6 +152,7 @@ struct spri_transport {
 	const char *name;
 	const char *about;    /* one sentence for listings */
 	uint32_t frame_bytes; /* framing that it adds to each write, as stats() counts it */
+	uint32_t caps;	      /* SPRI_CAP_* */
 
 	/*
 	 * Can this machine use it? Returns 0, or negative with the reason (why is never empty

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * The row of verbs in a build without libibverbs: probe() declines and says why, so that listings show
- * the transport and its reason. listen() refuses, so there is never a port, region or connection, and the
- * slots that take one are out of reach; they refuse all the same, so that no slot is NULL.
+ * The row of verbs in a build without libibverbs: probe() declines and says why, so that listings
+ * show the transport and its reason. listen() refuses, so there is never a port, region or
+ * connection, and the slots that take one are out of reach; they refuse all the same, so that no
+ * slot is NULL.
  */
 #include "rows.h"
 

@@ -21,6 +21,15 @@
 	X(TRANSPORT, "SPR_TRANSPORT", "tcp", "transport to use")                                   \
 	X(TCP_IF, "SPR_TCP_IF", "",                                                                \
 	  "interfaces for tcp: names or CIDR blocks, comma separated; ^ excludes")                 \
+	X(RDMA_DEVICE, "SPR_RDMA_DEVICE", "",                                                      \
+	  "devices for verbs: NAME or NAME:PORT, comma separated; ^ excludes")                     \
+	X(RDMA_GID, "SPR_RDMA_GID", "",                                                            \
+	  "index of the GID that verbs uses; else the kernel's choice")                            \
+	X(RDMA_TC, "SPR_RDMA_TC", "", "traffic class of verbs, 0 to 255")                          \
+	X(RDMA_SL, "SPR_RDMA_SL", "", "service level of verbs, 0 to 15")                           \
+	X(RDMA_TIMEOUT, "SPR_RDMA_TIMEOUT", "18",                                                  \
+	  "verbs sends again after 4.096 us x 2^this, 1 to 31")                                    \
+	X(RDMA_RETRY, "SPR_RDMA_RETRY", "4", "how often verbs sends again, 1 to 6")                \
 	X(TIMEOUT, "SPR_TIMEOUT", "30",                                                            \
 	  "seconds until meeting, connecting or an operation gives up")                            \
 	X(LANDING, "SPR_LANDING", "64M", "most landing memory of a communicator (K, M, G)")        \

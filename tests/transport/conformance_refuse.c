@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Conformance, continued (see test_conformance.c): writes that the receiving side must refuse. Each case makes a fresh
- * connection, posts one bad write, and expects LOST with SPR_EACCESS at both ends, no NOTIFY, no SENT after it, and
- * not a byte changed in the target or in the guards around it.
+ * Conformance, continued (see test_conformance.c): writes that the receiving side must refuse. Each
+ * case makes a fresh connection, posts one bad write, and expects LOST with SPR_EACCESS at both
+ * ends, no NOTIFY, no SENT after it, and not a byte changed in the target or in the guards around
+ * it.
  */
 #include "ends.h"
 
@@ -45,6 +46,17 @@ static void trial_grant(void)
 		     x.t->name);
 }
 
+/* Where the device checks, one end may see another status than SPR_EACCESS. */
+static void check_status(const char *which, int status, const char *what)
+{
+	if (x.t->caps & SPRI_CAP_REFUSALS)
+		cr_assert_eq(status, SPR_EACCESS, "%s: %s: the %s should see SPR_EACCESS, not %s",
+			     x.t->name, what, which, spr_error_name(status));
+	else
+		cr_assert_lt(status, 0, "%s: %s: the %s should see a failure, not %d", x.t->name,
+			     what, which, status);
+}
+
 /* Posts `bytes` bytes at an offset from the remote's address and expects the refusal. */
 static void expect_refusal(uint64_t offset, size_t bytes, const char *what)
 {
@@ -56,10 +68,8 @@ static void expect_refusal(uint64_t offset, size_t bytes, const char *what)
 		  what);
 	world_settle(&x.w);
 	cr_assert(x.a.lost == 1 && x.b.lost == 1, "%s: %s: LOST should come once", x.t->name, what);
-	cr_assert_eq(x.a.status, SPR_EACCESS, "%s: %s: the sender should see SPR_EACCESS, not %s",
-		     x.t->name, what, spr_error_name(x.a.status));
-	cr_assert_eq(x.b.status, SPR_EACCESS, "%s: %s: the receiver should see SPR_EACCESS, not %s",
-		     x.t->name, what, spr_error_name(x.b.status));
+	check_status("sender", x.a.status, what);
+	check_status("receiver", x.b.status, what);
 	cr_assert_eq(x.b.n_notify, 0, "%s: %s: a refused write should not notify", x.t->name, what);
 	for (size_t i = 0; i < sizeof x.memory; i++)
 		cr_assert_eq(x.memory[i], GUARD_VALUE,
@@ -71,7 +81,7 @@ static void expect_refusal(uint64_t offset, size_t bytes, const char *what)
 	cr_assert_not_null(strstr(x.t->describe(x.b.conn), "rank 0"),
 			   "%s: %s: the text should name the peer: \"%s\"", x.t->name, what,
 			   x.t->describe(x.b.conn));
-	cr_assert_eq(x.t->post(x.a.conn, &late), SPR_EACCESS,
+	cr_assert_eq(x.t->post(x.a.conn, &late), x.a.status,
 		     "%s: %s: post should give the status of LOST", x.t->name, what);
 }
 
@@ -145,6 +155,9 @@ Test(conformance, refuse_wrong_key)
 {
 	FOR_EACH_ROW(t)
 	for (unsigned bit = 0; bit < 8 * SPRI_KEY_BYTES; bit += 37) {
+		/* A device's key is shorter: the first bits of the first device's are in use. */
+		if (bit > 0 && !(t->caps & SPRI_CAP_CONN_KEYS))
+			break;
 		trial_open(t, SPRI_ACCESS_REMOTE_WRITE);
 		trial_grant();
 		x.remote.key[bit / 8] ^= (uint8_t)(1u << bit % 8);
@@ -176,13 +189,17 @@ Test(conformance, refuse_what_was_not_granted)
 	}
 }
 
-/* A key is valid on the connection it was granted on, and on no other between the same two ports. */
+/*
+ * A key is valid on the connection it was granted on, and on no other between the same two ports.
+ */
 Test(conformance, refuse_key_of_another_connection)
 {
 	FOR_EACH_ROW(t)
 	{
 		struct end c, d;
 
+		if (!(t->caps & SPRI_CAP_CONN_KEYS))
+			continue; /* its keys hold on every connection of the port */
 		trial_open(t, SPRI_ACCESS_REMOTE_WRITE);
 		ends_meet(&x.w, 0, &c, 1, &d, 2);
 		cr_assert_eq(t->grant(d.conn, x.to, &x.remote), 0, "%s: grant", t->name);
