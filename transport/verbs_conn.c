@@ -148,6 +148,10 @@ void spri_verbs_lose(struct verbs_conn *c, int status, const char *format, ...)
 	char text[sizeof c->text.s - sizeof c->label];
 	va_list args;
 
+	if (!spri_conn_may_move(c->state, SPRI_CONN_LOST)) {
+		c->broken = true; /* a connection that is over already cannot be lost */
+		return;
+	}
 	va_start(args, format);
 	vsnprintf(text, sizeof text, format, args);
 	va_end(args);
@@ -165,7 +169,7 @@ void spri_verbs_refuse(struct verbs_conn *c, const char *why)
 	c->status = SPR_EACCESS;
 	spri_text_set(&c->text, "%s: verbs: %s", c->label, why);
 	move(c, SPRI_CONN_REFUSING);
-	c->send.owe[SPRI_VERBS_REFUSED] = true;
+	verbs_owe(c, SPRI_VERBS_REFUSED);
 	goodbye_deadline(c);
 	spri_verbs_push(c);
 	spri_verbs_ready(verbs_port_of(c));
@@ -210,6 +214,9 @@ void spri_verbs_ended(struct verbs_conn *c)
 	/* After the peer's goodbye there is nobody to say goodbye to. */
 	bool unsent = c->send.sent != c->send.posted || (!c->peer_left && spri_verbs_unsent(c));
 
+	/* What rdma_cm and the device have to say about it may be there by now. */
+	if (spri_verbs_news(verbs_port_of(c)) < 0)
+		c->cut = true; /* poll() meets it again */
 	switch (c->state) {
 	case SPRI_CONN_ANSWERED:
 		spri_verbs_hang_up(c);
@@ -266,7 +273,7 @@ void spri_verbs_close(struct spri_conn *base)
 		return;
 	}
 	move(c, SPRI_CONN_CLOSING);
-	c->send.owe[SPRI_VERBS_GOODBYE] = true;
+	verbs_owe(c, SPRI_VERBS_GOODBYE);
 	spri_verbs_push(c);
 	spri_verbs_ready(verbs_port_of(c));
 }
@@ -294,7 +301,7 @@ static void peer_left(struct verbs_conn *c)
 	c->tell_closed = true;
 	if (c->state == SPRI_CONN_UP) {
 		move(c, SPRI_CONN_LEFT);
-		c->send.owe[SPRI_VERBS_FAREWELL] = true;
+		verbs_owe(c, SPRI_VERBS_FAREWELL);
 	}
 }
 

@@ -295,7 +295,7 @@ void spri_verbs_dial_accepted(struct verbs_conn *c, const void *private_data, si
 		spri_verbs_dial_failed(c, 1, r, "readying the queue pair: %s", spr_strerror(r));
 		return;
 	}
-	c->send.owe[SPRI_VERBS_CONFIRM] = true;
+	verbs_owe(c, SPRI_VERBS_CONFIRM);
 	spri_verbs_up(c);
 	spri_verbs_push(c);
 }

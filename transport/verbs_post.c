@@ -65,7 +65,7 @@ static void fill_message(struct verbs_conn *c, enum spri_verbs_message_type type
 
 	c->receive.told = c->receive.depth - VERBS_RESERVE + c->receive.reposted;
 	m.credits = c->receive.told;
-	s->owe[SPRI_VERBS_CREDIT] = false;
+	s->owe &= ~(1u << SPRI_VERBS_CREDIT);
 	if (s->inline_bytes < SPRI_VERBS_MESSAGE_BYTES)
 		bytes = c->buffers +
 			(size_t)(c->receive.depth + number % s->depth) * SPRI_VERBS_MESSAGE_BYTES;
@@ -116,10 +116,10 @@ void spri_verbs_push(struct verbs_conn *c)
 					SPRI_VERBS_FAREWELL, SPRI_VERBS_GOODBYE};
 	struct verbs_send *s = &c->send;
 
-	for (size_t i = 0; i < sizeof order; i++) {
-		if (!s->owe[order[i]] || !has_room(c) || c->state == SPRI_CONN_LOST)
+	for (size_t i = 0; s->owe && i < sizeof order; i++) {
+		if (!(s->owe & 1u << order[i]) || !has_room(c) || c->state == SPRI_CONN_LOST)
 			continue;
-		s->owe[order[i]] = false;
+		s->owe &= ~(1u << order[i]);
 		send_message(c, order[i]);
 	}
 	if (has_room(c) && verbs_out(c) > 0 && !signal_under_way(s) && c->state != SPRI_CONN_LOST)
@@ -128,10 +128,7 @@ void spri_verbs_push(struct verbs_conn *c)
 
 bool spri_verbs_unsent(const struct verbs_conn *c)
 {
-	for (size_t i = 0; i < spri_countof(c->send.owe); i++)
-		if (c->send.owe[i])
-			return true;
-	return verbs_out(c) > 0;
+	return c->send.owe != 0 || verbs_out(c) > 0;
 }
 
 /* ---- writes ---- */

@@ -56,7 +56,7 @@ int spri_verbs_replenish(struct verbs_conn *c)
 	}
 	in->reposted = in->notified;
 	if (in->depth - VERBS_RESERVE + in->reposted - in->told >= in->step && !c->peer_left)
-		c->send.owe[SPRI_VERBS_CREDIT] = true;
+		verbs_owe(c, SPRI_VERBS_CREDIT);
 	return 0;
 }
 

@@ -203,9 +203,9 @@ struct verbs_send {
 	uint64_t bytes_since;  /* the same in bytes */
 	uint64_t bytes_out;    /* of writes that are not done */
 	uint32_t reported, sent, posted;
-	uint32_t allowed, used;		  /* notifications: by the peer, by us */
-	bool starved;			  /* a post was put off for want of allowance */
-	bool owe[SPRI_VERBS_REFUSED + 1]; /* messages that are to be sent, by type */
+	uint32_t allowed, used; /* notifications: by the peer, by us */
+	bool starved;		/* a post was put off for want of allowance */
+	uint32_t owe;		/* messages that are to be sent: bit 1 << type */
 	struct verbs_posted queue[VERBS_QUEUE];
 };
 
@@ -281,6 +281,12 @@ static inline struct verbs_port *verbs_port_of(const struct verbs_conn *c)
 static inline uint32_t verbs_out(const struct verbs_conn *c)
 {
 	return c->send.wr_posted - c->send.wr_done;
+}
+
+/* A message of this type is to be sent. */
+static inline void verbs_owe(struct verbs_conn *c, enum spri_verbs_message_type type)
+{
+	c->send.owe |= 1u << type;
 }
 
 #endif
