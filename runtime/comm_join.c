@@ -4,7 +4,8 @@
  * Joining a communicator (every rank, in this order; a rank that fails goes on with the meetings,
  * so that all fail alike):
  *   1. meet: who takes part (bootstrap/, in comm.c)
- *   2. allgather: version, transport, address, landing cap, number of partners
+ *   2. allgather: version, transport, address, landing cap, number of partners; once more when
+ *      ranks that chose RDMA by themselves go back to tcp, because others have none
  *   3. cut landing and staging memory into links, connect to each partner with our landing
  *      address and key as private data
  *   4. allgather: how that went
@@ -29,6 +30,7 @@
  * links 24, address bytes 28, transport 32, address 48.
  */
 #define HELLO_BYTES (48 + SPRI_ADDRESS_BYTES)
+#define HELLO_MAY_FALL_BACK 0x80000000u /* in the field of the address bytes */
 
 static int compare_u32(const void *a, const void *b)
 {
@@ -135,7 +137,7 @@ static int connect_link(struct spri_link *link, const uint8_t *hello, uint64_t n
 	char label[32];
 	struct spri_connect args = {
 		.address = hello + 48,
-		.address_bytes = spri_get_u32(hello + 28),
+		.address_bytes = spri_get_u32(hello + 28) & ~HELLO_MAY_FALL_BACK,
 		.id = spri_mix64(nonce + (low << 32 | high)),
 		.active = comm->rank < link->rank,
 		.private_data = data,
@@ -197,6 +199,7 @@ static int write_hello(struct spr_comm *comm, uint8_t *hello)
 {
 	const struct spri_transport *t = comm->context->transport;
 	uint8_t nonce[8];
+	uint32_t bytes;
 	int r = spri_random_bytes(nonce, sizeof nonce);
 
 	spri_put_u32(hello, COMM_MAGIC);
@@ -205,8 +208,30 @@ static int write_hello(struct spr_comm *comm, uint8_t *hello)
 	memcpy(hello + 16, nonce, sizeof nonce);
 	spri_put_u32(hello + 24, comm->n_links);
 	snprintf((char *)hello + 32, 16, "%s", t->name);
-	spri_put_u32(hello + 28, (uint32_t)t->address(comm->context->port, hello + 48));
+	bytes = (uint32_t)t->address(comm->context->port, hello + 48);
+	if (spri_context_can_fall_back(comm->context))
+		bytes |= HELLO_MAY_FALL_BACK;
+	spri_put_u32(hello + 28, bytes);
 	return r;
+}
+
+/* The first rank whose transport is tcp while others have another and may go back to it; or -1. */
+static int64_t find_reason_to_fall_back(const struct spr_comm *comm, const uint8_t *hellos)
+{
+	int64_t without = -1;
+	bool mixed = false;
+
+	for (uint32_t i = 0; i < comm->n_ranks; i++) {
+		const uint8_t *hello = hellos + (size_t)i * HELLO_BYTES;
+		bool tcp = !strncmp((const char *)hello + 32, "tcp", 16);
+
+		if (!tcp && !(spri_get_u32(hello + 28) & HELLO_MAY_FALL_BACK))
+			return -1;
+		if (tcp && without < 0)
+			without = i;
+		mixed = mixed || !tcp;
+	}
+	return mixed ? without : -1;
 }
 
 /* All ranks' hellos fit together; the smallest landing cap counts. */
@@ -278,10 +303,20 @@ static int agree(struct spr_comm *comm, struct spri_meeting *meeting, int mine, 
 	return 0;
 }
 
+/* This rank has RDMA, rank `without` has not. */
+static int go_back(struct spr_comm *comm, uint32_t without)
+{
+	char why[64];
+
+	snprintf(why, sizeof why, "rank %u has none", without);
+	return spri_trace(spri_context_fall_back(comm->context, why));
+}
+
 /* Steps 2 to 4. all has room for every rank's hello. */
 static int join(struct spr_comm *comm, struct spri_meeting *meeting, uint8_t *all)
 {
 	uint8_t hello[HELLO_BYTES] = {0};
+	int64_t without;
 	int r, met;
 
 	r = make_links(comm);
@@ -293,6 +328,17 @@ static int join(struct spr_comm *comm, struct spri_meeting *meeting, uint8_t *al
 	met = meet(comm, meeting, hello, all, sizeof hello);
 	if (met < 0)
 		return spri_trace(met);
+	without = find_reason_to_fall_back(comm, all); /* the same on all ranks */
+	if (without >= 0) {
+		if (r == 0 && strcmp(comm->context->transport->name, "tcp") != 0)
+			r = go_back(comm, (uint32_t)without);
+		met = write_hello(comm, hello);
+		if (r == 0)
+			r = met;
+		met = meet(comm, meeting, hello, all, sizeof hello);
+		if (met < 0)
+			return spri_trace(met);
+	}
 	if (r == 0)
 		r = read_hellos(comm, all);
 	if (r == 0)

@@ -138,49 +138,6 @@ static int read_limits(struct spr_context *context, const struct spr_context_opt
 	return 0;
 }
 
-static int choose_transport(struct spr_context *context, const struct spr_context_options *o)
-{
-	const char *name = o->transport;
-	struct spri_text why = {0};
-	int r;
-
-	if (!name && context->sim)
-		name = "loop";
-	if (!name)
-		name = spri_env_get(SPRI_ENV_TRANSPORT);
-	if (!name)
-		name = spri_env_info(SPRI_ENV_TRANSPORT)->value;
-	context->transport = spri_transport_find(name);
-	if (!context->transport || (!context->sim && !strcmp(name, "loop"))) {
-		spri_text_set(&context->text, "transport '%s' %s", name,
-			      context->transport ? "needs a simulation (options.sim)"
-						 : "is unknown; spr_info lists them");
-		return SPR_EUNSUPPORTED;
-	}
-	r = context->transport->probe(&why);
-	if (r < 0) {
-		spri_text_set(&context->text, "transport '%s': %s", name, why.s);
-		return SPR_EUNSUPPORTED;
-	}
-	return 0;
-}
-
-static int open_port(struct spr_context *context)
-{
-	struct spri_port_options options = {
-		.timeout_ns = context->timeout_ns,
-		.interfaces = spri_env_get(SPRI_ENV_TCP_IF),
-		.fabric = context->sim ? spri_sim_fabric(context->sim) : NULL,
-		.place = context->sim_rank,
-	};
-	int r = context->transport->listen(&options, &context->port, &context->text);
-
-	if (r == 0)
-		spri_logf(SPR_LOG_INFO, "transport %s, kernels %s", context->transport->name,
-			  spri_isa_name(spri_isa_used()));
-	return spri_trace(r);
-}
-
 /*
  * The progress thread: polls while it can, sleeps in the transport otherwise, until told to
  * stop.
@@ -232,8 +189,9 @@ fini_lock:
 	return -r;
 }
 
-/* What needs only the options and the environment. */
-static int read_options(struct spr_context *context, const struct spr_context_options *options)
+/* What needs only the options and the environment; the transport's name is used later. */
+static int read_options(struct spr_context *context, const struct spr_context_options *options,
+			const char **transport)
 {
 	struct spr_context_options o = {0};
 	int r;
@@ -255,14 +213,14 @@ static int read_options(struct spr_context *context, const struct spr_context_op
 	r = read_isa(&context->text);
 	if (r == 0)
 		r = read_limits(context, &o);
-	if (r == 0)
-		r = choose_transport(context, &o);
+	*transport = o.transport;
 	return r;
 }
 
 int spr_context_open(const struct spr_context_options *options, struct spr_context **out)
 {
 	const struct spri_log *before = spri_log_enter(NULL);
+	const char *transport = NULL;
 	struct spr_context *context;
 	int r;
 
@@ -274,15 +232,17 @@ int spr_context_open(const struct spr_context_options *options, struct spr_conte
 	r = context ? 0 : -ENOMEM;
 	if (r < 0)
 		goto leave;
-	r = read_options(context, options);
+	r = read_options(context, options, &transport);
 	if (r < 0)
 		goto free_context;
 	r = init_locks(context);
 	if (r < 0)
 		goto free_context;
-	r = open_port(context);
+	r = spri_context_open_port(context, transport);
 	if (r < 0)
 		goto fini_locks;
+	spri_logf(SPR_LOG_INFO, "transport %s, kernels %s", context->transport->name,
+		  spri_isa_name(spri_isa_used()));
 	if (context->threaded) {
 		r = -pthread_create(&context->thread, NULL, progress_main, context);
 		if (r < 0)

@@ -23,6 +23,8 @@ struct spr_context {
 	struct spri_text text; /* of the last failure that no longer-lived object keeps */
 	const struct spri_transport *transport;
 	struct spri_port *port; /* owned */
+	bool automatic;	  /* the transport was chosen, not asked for: it may fall back to tcp */
+	uint32_t n_users; /* endpoints and registered memory: they tie the context to its port */
 	uint64_t timeout_ns;
 	uint64_t landing_bytes; /* cap per communicator */
 	struct spr_sim *sim;	/* borrowed; NULL outside simulations */
@@ -51,6 +53,18 @@ void spri_context_leave(struct spr_context *context, const struct spri_log *befo
  */
 int spri_options_take(void *ours, size_t our_bytes, const void *options, const char *what,
 		      struct spri_text *text) SPRI_MUST;
+
+/*
+ * Chooses the transport (`name`, NULL: SPR_TRANSPORT and SPR_RDMA decide) and opens its port.
+ * Returns 0; SPR_EUNSUPPORTED, SPR_EENVIRONMENT, or what listen() returned; the text says why.
+ */
+int spri_context_open_port(struct spr_context *context, const char *name) SPRI_MUST;
+/* May it go over to tcp because other ranks have no RDMA? Only while nothing else uses its port. */
+bool spri_context_can_fall_back(const struct spr_context *context);
+/*
+ * Goes over to tcp, and says why. Returns 0, or what listen() returned: nothing has changed then.
+ */
+int spri_context_fall_back(struct spr_context *context, const char *why) SPRI_MUST;
 
 /* The context's clock. */
 uint64_t spri_context_now(const struct spr_context *context);

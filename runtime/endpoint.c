@@ -54,6 +54,7 @@ int spr_memory_register(struct spr_context *context, void *base, size_t bytes,
 		context->port, base, bytes,
 		access == SPR_ACCESS_REMOTE_WRITE ? SPRI_ACCESS_REMOTE_WRITE : SPRI_ACCESS_LOCAL,
 		&memory->region);
+	context->n_users += r == 0;
 	spri_context_leave(context, before);
 	if (r == 0)
 		*out = memory;
@@ -70,6 +71,7 @@ void spr_memory_unregister(struct spr_memory *memory)
 		return;
 	before = spri_context_enter(memory->context);
 	memory->context->transport->unregister(memory->region);
+	memory->context->n_users--;
 	spri_context_leave(memory->context, before);
 	spri_free(memory);
 }
@@ -180,6 +182,7 @@ int spr_endpoint_create(struct spr_context *context, struct spr_endpoint **out)
 		goto free_endpoint;
 	before = spri_context_enter(context);
 	r = context->transport->create(context->port, &endpoint->listener, &endpoint->conn);
+	context->n_users += r == 0;
 	spri_context_leave(context, before);
 	if (r < 0)
 		goto free_endpoint;
@@ -199,6 +202,7 @@ void spr_endpoint_destroy(struct spr_endpoint *endpoint)
 		return;
 	before = spri_context_enter(endpoint->context);
 	endpoint->context->transport->destroy(endpoint->conn);
+	endpoint->context->n_users--;
 	spri_context_leave(endpoint->context, before);
 	spri_free(endpoint->events);
 	spri_free(endpoint);

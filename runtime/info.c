@@ -147,23 +147,39 @@ static int list_kernels(const struct sink *sink)
 	return r;
 }
 
+/* What choose.c would take, were this one usable: "auto" goes by SPR_RDMA. */
+static bool would_take(const char *asked, const char *row)
+{
+	const char *rdma = spri_env_get(SPRI_ENV_RDMA);
+
+	if (strcmp(asked, "auto") != 0)
+		return !strcmp(asked, row);
+	if (rdma && !strcmp(rdma, "forbid"))
+		return !strcmp(row, "tcp");
+	if (rdma && !strcmp(rdma, "require"))
+		return !strcmp(row, "verbs");
+	return !strcmp(row, "verbs") || !strcmp(row, "tcp");
+}
+
 static int list_transports(const struct sink *sink)
 {
 	const char *asked = spri_env_get(SPRI_ENV_TRANSPORT);
 	const char *name = asked ? asked : spri_env_info(SPRI_ENV_TRANSPORT)->value;
 	const struct spri_transport *row;
 	struct spri_text text = {""};
+	bool taken = false;
 
 	for (unsigned i = 0; (row = spri_transport_row(i)) != NULL; i++) {
-		bool usable;
+		bool usable, chosen;
 
 		text.s[0] = '\0';
 		usable = row->probe(&text) == 0;
+		chosen = usable && !taken && would_take(name, row->name);
+		taken = taken || chosen;
 		emit(sink, row->name, usable ? "usable" : "not usable", "",
-		     usable || !text.s[0] ? row->about : text.s,
-		     usable && !strcmp(row->name, name));
+		     usable || !text.s[0] ? row->about : text.s, chosen);
 	}
-	if (spri_transport_find(name))
+	if (!strcmp(name, "auto") || spri_transport_find(name))
 		return 0;
 	emit(sink, "SPR_TRANSPORT", name, "environment", "there is no such transport", false);
 	return SPR_EENVIRONMENT;

@@ -18,9 +18,11 @@
 	  "where rank 0 listens and the others meet it: HOST:PORT or [IPV6]:PORT")                 \
 	X(ROOT_FD, "SPR_ROOT_FD", "",                                                              \
 	  "descriptor of a listening socket for SPR_ROOT that rank 0 inherits")                    \
-	X(TRANSPORT, "SPR_TRANSPORT", "tcp", "transport to use")                                   \
+	X(TRANSPORT, "SPR_TRANSPORT", "auto", "transport to use: auto, verbs, tcp")                \
 	X(TCP_IF, "SPR_TCP_IF", "",                                                                \
 	  "interfaces for tcp: names or CIDR blocks, comma separated; ^ excludes")                 \
+	X(RDMA, "SPR_RDMA", "prefer",                                                              \
+	  "RDMA: require (or fail), prefer (else tcp, saying why), forbid")                        \
 	X(RDMA_DEVICE, "SPR_RDMA_DEVICE", "",                                                      \
 	  "devices for verbs: NAME or NAME:PORT, comma separated; ^ excludes")                     \
 	X(RDMA_GID, "SPR_RDMA_GID", "",                                                            \

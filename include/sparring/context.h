@@ -33,7 +33,7 @@ typedef void (*spr_log_fn)(void *arg, enum spr_log_level level, const char *text
  */
 struct spr_context_options {
 	size_t size;	       /* sizeof(struct spr_context_options) */
-	const char *transport; /* "tcp", "loop"; SPR_TRANSPORT; "tcp" ("loop" when sim is set) */
+	const char *transport; /* "auto", "verbs", "tcp", "loop"; SPR_TRANSPORT; "auto" */
 	/* deadline of meeting, connecting, each operation; SPR_TIMEOUT (seconds); 30 s */
 	uint64_t timeout_ns;
 	/* cap on landing memory of a communicator; SPR_LANDING (bytes, K, M, G); 64 MiB */
