@@ -19,14 +19,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Why a communicator breaks, as partners tell each other. */
-enum abort_reason {
-	ABORT_LOST = 0,
-	ABORT_TIMEOUT = 1,
-	ABORT_PROTOCOL = 2,
-	ABORT_MISMATCH = 3,
-	ABORT_NOBODY = 8
+/*
+ * Why a communicator breaks, as partners tell each other: the place in this table. Ids are not
+ * reused.
+ */
+static const int abort_statuses[] = {
+	SPR_ELOST,   SPR_ETIMEOUT, SPR_EPROTOCOL, SPR_EMISMATCH,
+	SPR_EACCESS, SPR_EVERSION, -ENOMEM,	  -EIO,
 };
+#define ABORT_NOBODY 8u /* no rank is named */
 
 struct spri_link *spri_comm_link(const struct spr_comm *comm, uint32_t rank)
 {
@@ -45,21 +46,36 @@ struct spri_link *spri_comm_link(const struct spr_comm *comm, uint32_t rank)
 
 /* ---- breaking ---- */
 
+/* Tells a partner, now or, when its queue is full, from the progress loop. */
+static void tell_partner(struct spri_link *link)
+{
+	link->abort_pending = link->connected && !link->closed &&
+			      spri_slots_notify(link, link->comm->abort) == SPRI_AGAIN;
+	if (link->abort_pending)
+		link->comm->news_pending = true;
+}
+
 static void tell_partners(struct spr_comm *comm, int status, int32_t rank)
 {
-	uint32_t reason = status == SPR_ETIMEOUT    ? ABORT_TIMEOUT
-			  : status == SPR_ELOST	    ? ABORT_LOST
-			  : status == SPR_EMISMATCH ? ABORT_MISMATCH
-						    : ABORT_PROTOCOL;
-	uint32_t number;
+	uint32_t reason = 0, last = spri_countof(abort_statuses) - 1;
 
+	while (reason < last && abort_statuses[reason] != status)
+		reason++;
 	if (rank < 0)
 		reason |= ABORT_NOBODY;
-	number = reason << 16 | (rank < 0 ? 0 : (uint32_t)rank & 0xffffu);
+	comm->abort = spri_imm(SPRI_IMM_ABORT, 0, 0,
+			       reason << 16 | (rank < 0 ? 0 : (uint32_t)rank & 0xffffu));
 	for (uint32_t i = 0; i < comm->n_links; i++)
-		if (comm->links[i].connected && !comm->links[i].closed)
-			(void)!spri_slots_notify(&comm->links[i],
-						 spri_imm(SPRI_IMM_ABORT, 0, 0, number));
+		tell_partner(&comm->links[i]);
+}
+
+void spri_comm_repeat(struct spr_comm *comm)
+{
+	comm->news_pending = false;
+	spri_slots_flush(comm);
+	for (uint32_t i = 0; i < comm->n_links; i++)
+		if (comm->links[i].abort_pending)
+			tell_partner(&comm->links[i]);
 }
 
 void spri_comm_fail(struct spr_comm *comm, int status, int32_t rank, const char *format, ...)
@@ -80,19 +96,21 @@ void spri_comm_fail(struct spr_comm *comm, int status, int32_t rank, const char 
 	pthread_cond_broadcast(&comm->context->changed);
 }
 
-static void take_abort(struct spri_link *link, uint32_t number)
+/* A partner tells why the communicator is broken. Returns 0, or SPR_EPROTOCOL: no such rank. */
+static int take_abort(struct spri_link *link, uint32_t number)
 {
-	static const int statuses[] = {SPR_ELOST, SPR_ETIMEOUT, SPR_EPROTOCOL, SPR_EMISMATCH};
-	uint32_t reason = number >> 16;
-	int status = statuses[reason & 3];
+	uint32_t reason = number >> 16, lost = number & 0xffffu;
+	int status = abort_statuses[reason & 7u];
 
 	if (reason & ABORT_NOBODY)
 		spri_comm_fail(link->comm, status, -1, "rank %u gave up: %s", link->rank,
 			       spr_strerror(status));
+	else if (lost >= link->comm->n_ranks)
+		return SPR_EPROTOCOL;
 	else
-		spri_comm_fail(link->comm, status, (int32_t)(number & 0xffffu),
-			       "rank %u is lost (as rank %u noticed)", number & 0xffffu,
-			       link->rank);
+		spri_comm_fail(link->comm, status, (int32_t)lost,
+			       "rank %u is lost (as rank %u noticed)", lost, link->rank);
+	return 0;
 }
 
 static void take_notify(struct spri_link *link, uint32_t immediate)
@@ -109,8 +127,7 @@ static void take_notify(struct spri_link *link, uint32_t immediate)
 		r = spri_slots_credited(link, lane, number);
 		break;
 	case SPRI_IMM_ABORT:
-		take_abort(link, number);
-		r = 0;
+		r = take_abort(link, number);
 		break;
 	}
 	if (r < 0)
@@ -133,6 +150,14 @@ static void take_connected(struct spri_link *link, const uint8_t *data)
 	link->connected = true;
 }
 
+int spri_comm_lost_status(int status)
+{
+	bool kept = status == SPR_EACCESS || status == SPR_EPROTOCOL || status == SPR_EVERSION ||
+		    status == -ENOMEM;
+
+	return kept ? status : SPR_ELOST;
+}
+
 static void take_lost(struct spri_link *link, int status)
 {
 	const char *why = link->conn->port->ops->describe(link->conn);
@@ -146,7 +171,7 @@ static void take_lost(struct spri_link *link, int status)
 	 */
 	if (goodbye && status != SPR_EACCESS && status != SPR_EPROTOCOL)
 		return;
-	if (status == SPR_EACCESS || status == SPR_EPROTOCOL || status == SPR_EVERSION)
+	if (spri_comm_lost_status(status) != SPR_ELOST)
 		spri_comm_fail(link->comm, status, -1, "%s", why);
 	else
 		spri_comm_fail(link->comm, SPR_ELOST, (int32_t)link->rank, "rank %u is lost: %s",
@@ -205,6 +230,8 @@ static void free_comm(struct spr_comm *comm)
 	struct spr_context *context = comm->context;
 	const struct spri_transport *t = context->transport;
 
+	if (comm->news_pending)
+		spri_comm_repeat(comm);
 	comm->closing = true;
 	for (uint32_t i = 0; i < comm->n_links; i++)
 		if (comm->links[i].conn)
@@ -263,6 +290,7 @@ static int create(struct spr_context *context, const struct spr_comm_options *op
 		return r;
 	comm = spri_zalloc(sizeof *comm);
 	if (!comm) {
+		spri_text_set(&context->text, "no memory to join");
 		meeting.ops->close(&meeting);
 		return -ENOMEM;
 	}
@@ -309,8 +337,11 @@ void spr_comm_destroy(struct spr_comm *comm)
 		return;
 	context = comm->context;
 	before = spri_context_enter(context);
-	assert(!comm->ops);
-	free_comm(comm);
+	if (comm->ops)
+		spri_logf(SPR_LOG_ERROR,
+			  "communicator: not destroyed, it has operations in flight");
+	else
+		free_comm(comm);
 	spri_context_leave(context, before);
 }
 
@@ -324,12 +355,29 @@ int spr_comm_size(const struct spr_comm *comm)
 	return (int)comm->n_ranks;
 }
 
+/* The text is written once, before `failed` can be seen: the lock makes that order. */
 const char *spr_comm_error(const struct spr_comm *comm)
 {
-	return comm ? comm->text.s : "";
+	const struct spri_log *before;
+	const char *text;
+
+	if (!comm)
+		return "";
+	before = spri_context_enter(comm->context);
+	text = comm->failed ? comm->text.s : "";
+	spri_context_leave(comm->context, before);
+	return text;
 }
 
 int spr_comm_lost_rank(const struct spr_comm *comm)
 {
-	return comm->lost_rank;
+	const struct spri_log *before;
+	int rank;
+
+	if (!comm)
+		return -1;
+	before = spri_context_enter(comm->context);
+	rank = comm->lost_rank;
+	spri_context_leave(comm->context, before);
+	return rank;
 }

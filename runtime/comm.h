@@ -30,7 +30,8 @@ struct spr_comm {
 	bool closing; /* destroy() is under way: goodbyes are expected */
 	uint64_t lane_bytes
 		[SPRI_LANES]; /* sent for the oldest operation of each lane, framing included */
-	bool credits_pending; /* a credit could not be posted; progress tries again */
+	uint32_t abort;	      /* what partners are told once it is broken */
+	bool news_pending;    /* a credit or that could not be posted; progress tries again */
 };
 
 /* The link to a partner; NULL when the rank is none. O(log n_links). */
@@ -43,8 +44,17 @@ struct spri_link *spri_comm_link(const struct spr_comm *comm, uint32_t rank);
  */
 int spri_comm_join(struct spr_comm *comm, struct spri_meeting *meeting) SPRI_MUST;
 
+/* Posts credits and aborts that could not be posted before. Lock held. */
+void spri_comm_repeat(struct spr_comm *comm);
+
 /* The listener of links: takes one event of a connection of a communicator. Lock held. */
 void spri_comm_event(struct spri_listener *listener, const struct spri_event *event);
+
+/*
+ * What a connection's failure means for the communicator: the peer is lost, but for refusals,
+ * protocol errors and our own want of memory.
+ */
+int spri_comm_lost_status(int status);
 
 /*
  * Breaks the communicator (first call wins): every operation in flight ends with `status`, every

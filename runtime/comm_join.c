@@ -23,7 +23,8 @@
 
 #define COMM_MAGIC 0x4d4f4353u /* "SCOM" */
 #define COMM_VERSION 1u
-#define MAX_PARTNERS 64 /* that one algorithm may name */
+#define MAX_PARTNERS 64	  /* that one algorithm may name */
+#define MAX_ALGORITHMS 16 /* rows of the table */
 
 /*
  * What a rank tells all others in step 2. Offsets: magic 0, version 4, landing 8, nonce 16,
@@ -47,6 +48,7 @@ static uint32_t find_partners(uint32_t rank, uint32_t n_ranks, uint32_t *out)
 {
 	uint32_t n = 0, kept = 0;
 
+	assert(!spri_algo_row(MAX_ALGORITHMS));
 	for (unsigned i = 0; spri_algo_row(i); i++)
 		n += spri_algo_row(i)->partners(rank, n_ranks, out + n);
 	qsort(out, n, sizeof *out, compare_u32);
@@ -58,7 +60,7 @@ static uint32_t find_partners(uint32_t rank, uint32_t n_ranks, uint32_t *out)
 
 static int make_links(struct spr_comm *comm)
 {
-	uint32_t partners[MAX_PARTNERS * 8];
+	uint32_t partners[MAX_PARTNERS * MAX_ALGORITHMS];
 
 	comm->n_links = find_partners(comm->rank, comm->n_ranks, partners);
 	comm->links = spri_calloc(comm->n_links, sizeof *comm->links);
@@ -297,6 +299,8 @@ static int agree(struct spr_comm *comm, struct spri_meeting *meeting, int mine, 
 
 		if (failed == 0)
 			continue;
+		if (failed > 0)
+			return SPR_EPROTOCOL;
 		spri_text_set(&comm->context->text, "rank %u: %.250s", i, (const char *)theirs + 4);
 		return failed;
 	}
@@ -308,6 +312,11 @@ static int go_back(struct spr_comm *comm, uint32_t without)
 {
 	char why[64];
 
+	if (!spri_context_can_fall_back(comm->context)) { /* the lock was free meanwhile */
+		spri_text_set(&comm->context->text,
+			      "rank %u has no RDMA, but this context is in use with it", without);
+		return SPR_EBUSY;
+	}
 	snprintf(why, sizeof why, "rank %u has none", without);
 	return spri_trace(spri_context_fall_back(comm->context, why));
 }
@@ -353,8 +362,10 @@ int spri_comm_join(struct spr_comm *comm, struct spri_meeting *meeting)
 	uint8_t *all = spri_calloc(comm->n_ranks, HELLO_BYTES);
 	int r;
 
-	if (!all)
+	if (!all) {
+		spri_text_set(&comm->context->text, "no memory to join");
 		return -ENOMEM;
+	}
 	r = join(comm, meeting, all);
 	spri_free(all);
 	return spri_trace(r);

@@ -15,6 +15,8 @@
 #include <sim.h>
 #include <string.h>
 
+#define MOST_TIMEOUT_NS (1000000 * SPRI_NS_PER_S)
+
 int spri_options_take(void *ours, size_t our_bytes, const void *options, const char *what,
 		      struct spri_text *text)
 {
@@ -116,6 +118,11 @@ static int read_limits(struct spr_context *context, const struct spr_context_opt
 	uint64_t thread = 0;
 	int r;
 
+	if (o->timeout_ns > MOST_TIMEOUT_NS) {
+		spri_text_set(&context->text, "timeout_ns is %llu, must be at most %llu (10^6 s)",
+			      (unsigned long long)o->timeout_ns, MOST_TIMEOUT_NS);
+		return SPR_EARGUMENT;
+	}
 	context->timeout_ns = o->timeout_ns;
 	if (!o->timeout_ns)
 		r = spri_env_seconds(SPRI_ENV_TIMEOUT, 30 * SPRI_NS_PER_S, &context->timeout_ns,
@@ -270,6 +277,14 @@ void spr_context_close(struct spr_context *context)
 {
 	if (!context)
 		return;
+	if (context->comms || context->n_users) {
+		const struct spri_log *before = spri_log_enter(&context->log);
+
+		spri_logf(SPR_LOG_ERROR,
+			  "context: not closed, it has communicators, endpoints or memory");
+		spri_log_enter(before);
+		return;
+	}
 	if (context->has_thread) {
 		pthread_mutex_lock(&context->lock);
 		context->stopping = true;
@@ -277,7 +292,6 @@ void spr_context_close(struct spr_context *context)
 		pthread_mutex_unlock(&context->lock);
 		pthread_join(context->thread, NULL);
 	}
-	assert(!context->comms);
 	context->transport->fini(context->port);
 	pthread_cond_destroy(&context->changed);
 	pthread_mutex_destroy(&context->lock);
@@ -291,7 +305,18 @@ const char *spr_context_error(const struct spr_context *context)
 
 uint64_t spr_context_now_ns(const struct spr_context *context)
 {
-	return spri_context_now(context);
+	pthread_mutex_t *lock = &((struct spr_context *)context)->lock;
+	uint64_t now;
+
+	pthread_mutex_lock(lock); /* the transport may be exchanged for tcp */
+	now = spri_context_now(context);
+	pthread_mutex_unlock(lock);
+	return now;
+}
+
+const char *spr_context_transport(const struct spr_context *context)
+{
+	return context ? context->transport->name : "";
 }
 
 int spr_context_progress(struct spr_context *context)
@@ -302,7 +327,9 @@ int spr_context_progress(struct spr_context *context)
 	if (!context)
 		return SPR_EARGUMENT;
 	before = spri_context_enter(context);
-	if (!context->threaded)
+	if (context->poller)
+		context->transport->wake(context->port); /* whoever sleeps there makes it */
+	else if (!context->threaded)
 		r = spri_progress(context);
 	spri_context_leave(context, before);
 	return spri_trace(r);

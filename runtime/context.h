@@ -39,7 +39,6 @@ struct spr_context {
 	bool has_thread;	/* it was started and is to be joined */
 	bool stopping;		/* tells the progress thread to return */
 	struct spr_comm *comms; /* all communicators, linked by their `next` */
-	uint32_t n_comms_made;	/* counts up, part of connection ids */
 };
 
 /* Scope of one public call: the lock is held, the log hook set. Pair within one function. */

@@ -30,7 +30,7 @@ struct spr_endpoint {
 	struct spri_conn *conn;	  /* owned */
 	struct spr_event *events; /* a ring of `capacity`, a power of two */
 	uint32_t capacity, head, n_events;
-	bool lost;
+	int lost;	       /* 0, or the status of LOST */
 	struct spri_text text; /* why */
 };
 
@@ -78,9 +78,9 @@ void spr_memory_unregister(struct spr_memory *memory)
 
 /* ---- events ---- */
 
-static void lose(struct spr_endpoint *endpoint, const char *why)
+static void lose(struct spr_endpoint *endpoint, int status, const char *why)
 {
-	endpoint->lost = true;
+	endpoint->lost = status;
 	spri_text_set(&endpoint->text, "%s", why);
 }
 
@@ -116,6 +116,7 @@ static void push(struct spr_endpoint *endpoint, const struct spr_event *event)
 static void take(struct spri_listener *listener, const struct spri_event *from)
 {
 	struct spr_endpoint *endpoint = (struct spr_endpoint *)listener;
+	const struct spri_transport *transport = endpoint->context->transport;
 	struct spr_event event = {
 		.kind = (enum spr_event_kind)from->kind,
 		.status = from->status,
@@ -126,14 +127,13 @@ static void take(struct spri_listener *listener, const struct spri_event *from)
 	if (endpoint->lost)
 		return;
 	if (from->kind == SPRI_EVENT_LOST)
-		lose(endpoint, endpoint->context->transport->describe(endpoint->conn));
+		lose(endpoint, from->status, transport->describe(endpoint->conn));
 	if (grow(endpoint) < 0) {
 		/* the newest event gives way to the news, so that it is not lost unnoticed */
-		lose(endpoint, "more events came than this side polls or has memory for");
+		lose(endpoint, -ENOBUFS, "more events came than this side polls or has memory for");
 		event = (struct spr_event){.kind = SPR_EVENT_LOST, .status = -ENOBUFS};
-		if (endpoint->n_events == 0)
-			return; /* poll() sees `lost` */
 		endpoint->n_events--;
+		transport->close(endpoint->conn);
 	}
 	push(endpoint, &event);
 }
@@ -245,7 +245,7 @@ int spr_endpoint_connect(struct spr_endpoint *endpoint, const struct spr_endpoin
 
 static int fill(struct spri_write *to, const struct spr_write *from)
 {
-	if (from->size < sizeof *from || from->n_gather > SPR_GATHER_MOST)
+	if (from->size != sizeof *from || from->n_gather > SPR_GATHER_MOST)
 		return SPR_EARGUMENT;
 	for (unsigned i = 0; i < from->n_gather; i++) {
 		const struct spr_gather *piece = &from->gather[i];
@@ -278,7 +278,8 @@ int spr_endpoint_post(struct spr_endpoint *endpoint, const struct spr_write *wri
 	if (r < 0)
 		return spri_trace(r);
 	before = spri_context_enter(endpoint->context);
-	r = endpoint->context->transport->post(endpoint->conn, &w);
+	r = endpoint->lost ? endpoint->lost
+			   : endpoint->context->transport->post(endpoint->conn, &w);
 	spri_context_leave(endpoint->context, before);
 	return r == SPRI_AGAIN ? SPR_AGAIN : spri_trace(r);
 }

@@ -24,6 +24,8 @@
 	TEXT_OF(SPR_VERSION_MAJOR) "." TEXT_OF(SPR_VERSION_MINOR) "." TEXT_OF(SPR_VERSION_PATCH)
 
 #define MAX_INTERFACES 256
+#define MAX_RDMA_PORTS 64
+#define MAX_ROUTES 16
 
 /* Where rows go. */
 struct sink {
@@ -217,6 +219,101 @@ static int list_interfaces(const struct sink *sink)
 	return n < 0 ? n : r;
 }
 
+/* A port and its GIDs. */
+static void emit_rdma_port(const struct sink *sink, const struct spri_rdma_port *row)
+{
+	char name[112], value[24], detail[512];
+
+	snprintf(name, sizeof name, "%s:%u", row->device, row->port);
+	snprintf(value, sizeof value, "%s%s",
+		 !strncmp(row->state, "PORT_", 5) ? row->state + 5 : row->state,
+		 row->used ? ", used" : "");
+	if (row->mtu)
+		snprintf(detail, sizeof detail,
+			 "%s%s%s, MTU %u, messages up to %u bytes; at most %d queue pairs of %d "
+			 "requests, completion queues of %d, %d regions of %.4g bytes",
+			 row->reason, row->reason[0] ? "; " : "", row->link, row->mtu,
+			 row->max_message, row->max_qp, row->max_qp_wr, row->max_cqe, row->max_mr,
+			 (double)row->max_mr_bytes);
+	else
+		snprintf(detail, sizeof detail, "%s", row->reason);
+	emit(sink, name, value, "", detail, row->used);
+	for (unsigned i = 0; i < row->n_gids; i++) {
+		const struct spri_rdma_gid *gid = &row->gids[i];
+
+		snprintf(name, sizeof name, "%s:%u gid %u", row->device, row->port, gid->index);
+		snprintf(detail, sizeof detail, "%s%s%s", gid->text,
+			 gid->interface[0] ? " on " : "", gid->interface);
+		emit(sink, name, gid->type, "", detail, false);
+	}
+}
+
+static int list_rdma(const struct sink *sink)
+{
+	struct spri_rdma_port *rows = spri_calloc(MAX_RDMA_PORTS, sizeof *rows);
+	struct spri_text text = {""};
+	int n;
+
+	if (!rows)
+		return -ENOMEM;
+	n = spri_rdma_ports(spri_env_get(SPRI_ENV_TCP_IF), rows, MAX_RDMA_PORTS, &text);
+	for (int i = 0; i < n; i++)
+		emit_rdma_port(sink, &rows[i]);
+	if (n == 0)
+		emit(sink, "none", "", "", text.s, false);
+	spri_free(rows);
+	return n < 0 ? n : 0;
+}
+
+/* One way to a peer; it is the one that is chosen when none before it was. */
+static void emit_route(const struct sink *sink, const char *transport, const struct spri_route *row,
+		       bool *taken)
+{
+	const char *asked = spri_env_get(SPRI_ENV_TRANSPORT);
+	bool chosen = row->usable && !*taken && would_take(asked ? asked : "auto", transport);
+	char detail[256];
+
+	*taken = *taken || chosen;
+	if (row->usable)
+		snprintf(detail, sizeof detail, "from %s%s%s", row->from, row->text[0] ? ": " : "",
+			 row->text);
+	else
+		snprintf(detail, sizeof detail, "not usable: %s", row->text);
+	emit(sink, transport, row->via, "", detail, chosen);
+}
+
+static int list_peer(const struct sink *sink, const char *address)
+{
+	const char *interfaces = spri_env_get(SPRI_ENV_TCP_IF);
+	struct spri_route rows[MAX_ROUTES];
+	struct spri_text text = {""};
+	bool taken = false;
+	int n = spri_rdma_routes(interfaces, address, rows, MAX_ROUTES, &text), r;
+
+	if (n == SPR_EARGUMENT)
+		return n;
+	for (int i = 0; i < n; i++)
+		emit_route(sink, "verbs", &rows[i], &taken);
+	if (n <= 0)
+		emit(sink, "verbs", "", "", text.s[0] ? text.s : spr_strerror(n), false);
+	text.s[0] = '\0';
+	r = spri_tcp_route(interfaces, address, &rows[0], &text);
+	if (r < 0)
+		emit(sink, "tcp", "", "", text.s[0] ? text.s : spr_strerror(r), false);
+	else
+		emit_route(sink, "tcp", &rows[0], &taken);
+	return r;
+}
+
+int spr_info_peer(const char *address, spr_info_fn fn, void *arg)
+{
+	const struct sink sink = {.fn = fn, .arg = arg};
+
+	if (!address || !fn)
+		return SPR_EARGUMENT;
+	return spri_trace(list_peer(&sink, address));
+}
+
 static int list_algorithms(const struct sink *sink)
 {
 	const struct spri_algo *row;
@@ -263,7 +360,7 @@ int spr_info_list(enum spr_info_kind kind, spr_info_fn fn, void *arg)
 		[SPR_INFO_VERSION] = list_version,	 [SPR_INFO_CPU] = list_cpu,
 		[SPR_INFO_KERNELS] = list_kernels,	 [SPR_INFO_TRANSPORTS] = list_transports,
 		[SPR_INFO_INTERFACES] = list_interfaces, [SPR_INFO_ALGORITHMS] = list_algorithms,
-		[SPR_INFO_VARIABLES] = list_variables,
+		[SPR_INFO_VARIABLES] = list_variables,	 [SPR_INFO_RDMA] = list_rdma,
 	};
 	const struct sink sink = {.fn = fn, .arg = arg};
 

@@ -47,8 +47,8 @@ static void step_all(struct spr_comm *comm)
 	unsigned busy = 0; /* lanes with an operation that is not done */
 	struct spri_op *next;
 
-	if (comm->credits_pending)
-		spri_slots_flush(comm);
+	if (comm->news_pending)
+		spri_comm_repeat(comm);
 	for (struct spri_op *op = comm->ops; op && !comm->failed; op = next) {
 		next = op->next;
 		if (busy & 1u << op->lane)

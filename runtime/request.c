@@ -46,15 +46,26 @@ int spr_request_wait(struct spr_request *request)
 
 const char *spr_request_error(const struct spr_request *request)
 {
-	return request ? ((const struct spri_op *)(const void *)request)->text.s : "";
+	const struct spri_op *op = (const struct spri_op *)(const void *)request;
+	const struct spri_log *before;
+	const char *text;
+
+	if (!request)
+		return "";
+	before = spri_context_enter(op->comm->context);
+	text = op->done ? op->text.s : ""; /* it does not change any more */
+	spri_context_leave(op->comm->context, before);
+	return text;
 }
 
 void spr_request_stats(const struct spr_request *request, struct spr_request_stats *stats)
 {
 	const struct spri_op *op = (const struct spri_op *)(const void *)request;
+	const struct spri_log *before = spri_context_enter(op->comm->context);
 
 	*stats = op->stats;
-	stats->wall_ns = op->end_ns - op->start_ns;
+	stats->wall_ns = op->done ? op->end_ns - op->start_ns : 0;
+	spri_context_leave(op->comm->context, before);
 }
 
 void spr_request_destroy(struct spr_request *request)

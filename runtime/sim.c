@@ -472,7 +472,9 @@ int spr_sim_run(struct spr_sim *sim, spr_sim_fn body, void *arg, int *statuses)
 	sim->scheduler_tsan = tsan_here();
 	sim->next_deadline = SPRI_NEVER;
 	sim->n_listed = 0;
-	sim->n_left = sim->n_ranks;
+	sim->n_left = 0;
+	for (uint32_t i = 0; i < sim->n_ranks; i++)
+		sim->n_left += !sim->fibers[i].killed;
 	for (uint32_t i = 0; i < sim->n_ranks && r == 0; i++)
 		r = init_fiber(sim, i);
 	if (r == 0)
@@ -492,9 +494,11 @@ uint64_t spr_sim_now_ns(const struct spr_sim *sim)
 
 void spr_sim_kill(struct spr_sim *sim, int rank)
 {
-	struct fiber *fiber = &sim->fibers[rank];
+	struct fiber *fiber;
 
-	assert(rank >= 0 && (uint32_t)rank < sim->n_ranks);
+	if (rank < 0 || (uint32_t)rank >= sim->n_ranks)
+		return;
+	fiber = &sim->fibers[rank];
 	fiber->kill_at = 0;
 	sim->next_kill = 0;
 	if (!sim->current)
@@ -506,13 +510,16 @@ void spr_sim_kill(struct spr_sim *sim, int rank)
 
 void spr_sim_kill_at(struct spr_sim *sim, int rank, uint64_t at_ns)
 {
-	assert(rank >= 0 && (uint32_t)rank < sim->n_ranks);
+	if (rank < 0 || (uint32_t)rank >= sim->n_ranks)
+		return;
 	sim->fibers[rank].kill_at = at_ns;
 	sim->next_kill = spri_min_u64(sim->next_kill, at_ns);
 }
 
 void spr_sim_delay(struct spr_sim *sim, int from, int to, uint64_t extra_ns)
 {
+	if (from < 0 || (uint32_t)from >= sim->n_ranks || to < 0 || (uint32_t)to >= sim->n_ranks)
+		return;
 	spri_fabric_delay(sim->fabric, (uint32_t)from, (uint32_t)to, extra_ns);
 }
 

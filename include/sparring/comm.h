@@ -15,7 +15,7 @@ extern "C" {
 
 /*
  * The caller's own way to meet: every rank calls with `bytes` bytes at `mine`; on return `all`
- * holds size × bytes, in rank order. Blocks until then; sparring calls it three times per
+ * holds size × bytes, in rank order. Blocks until then; sparring calls it two or three times per
  * spr_comm_create, never later. Returns 0, or negative, which spr_comm_create passes on.
  */
 typedef int (*spr_allgather_fn)(void *arg, const void *mine, void *all, size_t bytes);

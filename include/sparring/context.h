@@ -34,7 +34,7 @@ typedef void (*spr_log_fn)(void *arg, enum spr_log_level level, const char *text
 struct spr_context_options {
 	size_t size;	       /* sizeof(struct spr_context_options) */
 	const char *transport; /* "auto", "verbs", "tcp", "loop"; SPR_TRANSPORT; "auto" */
-	/* deadline of meeting, connecting, each operation; SPR_TIMEOUT (seconds); 30 s */
+	/* deadline of meeting, connecting, each operation; SPR_TIMEOUT (seconds); 30 s; ≤ 10^6 s */
 	uint64_t timeout_ns;
 	/* cap on landing memory of a communicator; SPR_LANDING (bytes, K, M, G); 64 MiB */
 	uint64_t landing_bytes;
@@ -66,6 +66,12 @@ SPR_API void spr_context_close(struct spr_context *context);
  * call.
  */
 SPR_API const char *spr_context_error(const struct spr_context *context);
+
+/*
+ * The transport in use: "tcp", "verbs", "loop". Chosen at open; making a communicator may change
+ * "verbs" to "tcp" when another rank has no RDMA. Static storage.
+ */
+SPR_API const char *spr_context_transport(const struct spr_context *context);
 
 /*
  * The context's clock in nanoseconds: monotonic real time, or the virtual time of its

@@ -11,9 +11,10 @@
  *     residual += what was trimmed and fell to this rank
  *     update = sum · (1/P)                      with 1/P rounded to single
  *
- * and it is all or nothing: when it fails, on any rank, every residual is as it was. Source: Shi
- * et al. 2019, with the adoption of trimmed partial sums that makes Σ residual + sum = Σ
- * (residual + gradient) exact up to rounding.
+ * and it is all or nothing: when it fails by its data or arguments, it does so on every rank and
+ * every residual is as it was; when a rank is lost, each survivor's state is that before or after
+ * the step. Source: Shi et al. 2019, with the adoption of trimmed partial sums that makes Σ
+ * residual + sum = Σ (residual + gradient) exact up to rounding.
  */
 #ifndef SPARRING_EXCHANGE_H
 #define SPARRING_EXCHANGE_H
@@ -48,7 +49,7 @@ struct spr_exchange_options {
 SPR_API int spr_exchange_create(struct spr_comm *comm, const struct spr_exchange_options *options,
 				struct spr_exchange **out);
 
-/* Accepts NULL. No step may be in flight. */
+/* Accepts NULL. A step that is still in flight is waited for first. */
 SPR_API void spr_exchange_destroy(struct spr_exchange *exchange);
 
 /*

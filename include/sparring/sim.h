@@ -56,7 +56,7 @@ SPR_API uint64_t spr_sim_now_ns(const struct spr_sim *sim);
 SPR_API void spr_sim_kill(struct spr_sim *sim, int rank);
 SPR_API void spr_sim_kill_at(struct spr_sim *sim, int rank, uint64_t at_ns);
 
-/* Adds latency to one link, from one rank to another. */
+/* Ranks outside 0 … n_ranks − 1 are ignored. Adds latency to one link, from one rank to another. */
 SPR_API void spr_sim_delay(struct spr_sim *sim, int from, int to, uint64_t extra_ns);
 
 #ifdef __cplusplus

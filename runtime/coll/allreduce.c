@@ -125,17 +125,20 @@ int spr_allreduce_sparse_result(const struct spr_request *request, struct spr_sp
 				struct spr_sparse *adopted)
 {
 	const struct spri_op *op = (const struct spri_op *)(const void *)request;
+	const struct spri_log *before;
+	int r;
 
 	if (!request || !sum || op->algo->kind != SPRI_ALGO_SPARSE)
 		return SPR_EARGUMENT;
-	if (!op->done)
-		return SPR_EBUSY;
-	if (op->status < 0)
-		return op->status;
-	*sum = view(&op->sum);
-	if (adopted)
-		*adopted = view(&op->adopted);
-	return 0;
+	before = spri_context_enter(op->comm->context);
+	r = op->done ? op->status : SPR_EBUSY;
+	if (r == 0) {
+		*sum = view(&op->sum);
+		if (adopted)
+			*adopted = view(&op->adopted);
+	}
+	spri_context_leave(op->comm->context, before);
+	return spri_trace(r);
 }
 
 #define ALLGATHER_MOST 65536u /* bytes per rank */

@@ -106,7 +106,7 @@ static void return_credits(struct spri_link *link, unsigned lane)
 		l->returned = l->consumed;
 		count_bytes(link, lane, 0);
 	} else if (r == SPRI_AGAIN)
-		link->comm->credits_pending = true;
+		link->comm->news_pending = true;
 }
 
 /* In batches of a quarter window: the partner always has more than half a window to go on with. */
@@ -127,7 +127,6 @@ void spri_slots_release(struct spri_link *link, unsigned lane)
 
 void spri_slots_flush(struct spr_comm *comm)
 {
-	comm->credits_pending = false;
 	for (uint32_t i = 0; i < comm->n_links; i++)
 		for (unsigned lane = 0; lane < SPRI_LANES; lane++)
 			if (credits_due(&comm->links[i], &comm->links[i].lanes[lane]))

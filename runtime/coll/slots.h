@@ -60,9 +60,10 @@ struct spri_link {
 	uint32_t rank;		       /* the partner */
 	struct spri_conn *conn;	       /* owned; NULL before creation */
 	bool connected;
-	bool closed;	  /* the partner said goodbye */
-	uint8_t *landing; /* SPRI_LANES × window × chunk_bytes: the partner writes here */
-	uint8_t *staging; /* the same shape: source of our writes */
+	bool closed;	    /* the partner said goodbye */
+	bool abort_pending; /* it is still to be told that the communicator is broken */
+	uint8_t *landing;   /* SPRI_LANES × window × chunk_bytes: the partner writes here */
+	uint8_t *staging;   /* the same shape: source of our writes */
 	struct spri_region *landing_region, *staging_region;
 	struct spri_remote remote; /* the partner's landing memory for us */
 	struct spri_lane lanes[SPRI_LANES];

@@ -95,8 +95,10 @@ static int send_chunk(struct spri_op *op, uint32_t to, const struct spri_codec *
 	r = spri_slots_send(link, op->lane, op->seq, SPRI_CHUNK_HEADER + chunk->payload_bytes);
 	if (r == 0 && codec->id != SPRI_CODEC_BYTES)
 		op->stats.value_bytes += 4ull * chunk->count;
-	if (r < 0)
+	if (r < 0) {
 		spri_text_set(&op->text, "to rank %u: %s", to, spr_strerror(r));
+		r = spri_comm_lost_status(r);
+	}
 	return r;
 }
 

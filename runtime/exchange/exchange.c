@@ -18,6 +18,7 @@
 #include <context.h>
 #include <errno.h>
 #include <internal/alloc.h>
+#include <internal/clock.h>
 
 #include "exchange.h"
 
@@ -105,11 +106,26 @@ int spr_exchange_create(struct spr_comm *comm, const struct spr_exchange_options
 	return spri_trace(r);
 }
 
+static bool is_idle(void *arg)
+{
+	return ((struct spr_exchange *)arg)->state == EXCHANGE_IDLE;
+}
+
+/* A step in flight ends: its operation has a deadline, a broken port ends it too. */
+static void await_idle(struct spr_exchange *exchange)
+{
+	struct spr_context *context = exchange->comm->context;
+	const struct spri_log *before = spri_context_enter(context);
+
+	(void)!spri_progress_until(context, is_idle, exchange, SPRI_NEVER);
+	spri_context_leave(context, before);
+}
+
 void spr_exchange_destroy(struct spr_exchange *exchange)
 {
 	if (!exchange)
 		return;
-	assert(exchange->state == EXCHANGE_IDLE);
+	await_idle(exchange);
 	free_exchange(exchange);
 }
 

@@ -140,25 +140,9 @@ static void adopt(struct spr_exchange *exchange, const struct spri_list *adopted
 	}
 }
 
-/*
- * 1/P as a single, rounded to nearest by integers: the caller's rounding mode has no part in it.
- * With e = floor(log2 P) and P no power of two, 2^-(e+1) < 1/P < 2^-e: 24 bits of 2^(24+e) / P.
- */
-static float inverse(uint32_t n_ranks)
-{
-	unsigned e = spri_floor_log2(n_ranks);
-	uint64_t scaled = 1ull << (24 + e);
-	uint32_t bits;
-
-	if (n_ranks == 1u << e)
-		return spri_f32_from_bits((127 - e) << 23);
-	bits = (uint32_t)((scaled + n_ranks / 2) / n_ranks);
-	return spri_f32_from_bits((126 - e) << 23 | (bits & 0x7fffffu));
-}
-
 void spri_residual_commit(struct spr_exchange *exchange, const struct spri_op *op)
 {
-	float factor = inverse(exchange->comm->n_ranks);
+	float factor = 1.0f / (float)exchange->comm->n_ranks;
 	float *update = exchange->now.update, *spare = exchange->residual;
 
 	if (exchange->algo->kind == SPRI_ALGO_DENSE) {
