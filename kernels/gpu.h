@@ -7,7 +7,9 @@
 #include <internal/compiler.h>
 #include <internal/error.h>
 
-/* Can this build and machine run kernels on a GPU? Returns 0, or SPR_EUNSUPPORTED with the reason. */
+/*
+ * Can this build and machine run kernels on a GPU? Returns 0, or SPR_EUNSUPPORTED with the reason.
+ */
 int spri_gpu_probe(struct spri_text *why) SPRI_MUST;
 
 #endif

@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * The loop transport: ports of one process, joined by a fabric in virtual time. It is the double for tests, the
- * simulator's network and the shortest thing to read when learning the contract. This file holds the slots
- * of the row; loop_conn.c the life of a connection; loop_message.c writes in flight; loop_fabric.c places, links and time.
+ * The loop transport: ports of one process, joined by a fabric in virtual time. It is the double
+ * for tests, the simulator's network and the shortest thing to read when learning the contract.
+ * This file holds the slots of the row; loop_conn.c the life of a connection; loop_message.c writes
+ * in flight; loop_fabric.c places, links and time.
  *
- * The happy path of a write: post() checks it, takes a message from the free list and the link's time, and queues the
- * message for when it reaches the other place. When that time comes (wait() or the scheduler of the simulator calls
- * spri_fabric_advance) key, permission and bounds are checked at the receiving end, the bytes are copied from the
- * source, which is lent until then, and both notes are queued: NOTIFY at the receiver, SENT at the sender. So
- * SENT comes later than on a real network, and a source that is changed too early is seen by the tests.
+ * The happy path of a write: post() checks it, takes a message from the free list and the link's
+ * time, and queues the message for when it reaches the other place. When that time comes (wait() or
+ * the scheduler of the simulator calls spri_fabric_advance) key, permission and bounds are checked
+ * at the receiving end, the bytes are copied from the source, which is lent until then, and both
+ * notes are queued: NOTIFY at the receiver, SENT at the sender. So SENT comes later than on a real
+ * network, and a source that is changed too early is seen by the tests.
  *
  * What differs from other rows, within the contract:
  *   - poll() moves no time. Whoever gets SPRI_AGAIN or an empty poll() has to wait().
  *   - all but wake() belong to one thread.
  *   - keys come from the seed: they are repeatable, not secret.
- *   - notes that a receiver does not poll are kept without a bound; there is no back-pressure but LOOP_QUEUE.
+ *   - notes that a receiver does not poll are kept without a bound; there is no back-pressure but
+ *     LOOP_QUEUE.
  *
- * Failures: see loop_conn.c. A killed place, or one whose delay could not be stored, fails poll(), wait() and post().
+ * Failures: see loop_conn.c. A killed place, or one whose delay could not be stored, fails poll(),
+ * wait() and post().
  */
 #include "loop.h"
 #include "rows.h"

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* The rows of the transport table, one per implementation file. Outside transport/ use spri_transport_find(). */
+/*
+ * The rows of the transport table, one per implementation file. Outside transport/ use
+ * spri_transport_find().
+ */
 #ifndef SPRI_TRANSPORT_ROWS_H
 #define SPRI_TRANSPORT_ROWS_H
 
 #include "transport.h"
 
 extern const struct spri_transport spri_tcp;   /* tcp.c */
-extern const struct spri_transport spri_verbs; /* verbs_none.c until there is one */
+extern const struct spri_transport spri_verbs; /* verbs.c, or verbs_none.c without libibverbs */
 extern const struct spri_transport spri_loop;  /* loop.c */
 
 #endif

@@ -338,6 +338,7 @@ void spri_tcp_peer_left(struct tcp_conn *c)
 
 void spri_tcp_farewell(struct tcp_conn *c)
 {
+	c->farewell = true;
 	if (c->state == SPRI_CONN_CLOSING)
 		done(c);
 }

@@ -32,7 +32,7 @@
 #include <unistd.h>
 
 #define BACKLOG 1024
-#define INTERFACES 64
+#define INTERFACES 1024 /* addresses that are looked at; the filter chooses among them */
 #define KEEPALIVE_IDLE_S 5
 #define KEEPALIVE_INTERVAL_S 1
 #define KEEPALIVE_COUNT 5
@@ -158,11 +158,9 @@ static int open_listener(struct tcp_port *p, const struct spri_interface *row)
 
 static int open_listeners(struct tcp_port *p, const char *filter, struct spri_text *text)
 {
-	struct spri_interface rows[INTERFACES];
-	int n = spri_interfaces(filter, rows, INTERFACES, text), r = 0;
+	struct spri_interface *rows = spri_calloc(INTERFACES, sizeof *rows);
+	int n = rows ? spri_interfaces(filter, rows, INTERFACES, text) : -ENOMEM, r = n < 0 ? n : 0;
 
-	if (n < 0)
-		return spri_trace(n);
 	for (int i = 0; i < n; i++) {
 		if (!rows[i].used)
 			continue;
@@ -178,12 +176,15 @@ static int open_listeners(struct tcp_port *p, const char *filter, struct spri_te
 		if (r < 0)
 			spri_logf(SPR_LOG_INFO, "%s", text->s);
 	}
+	spri_free(rows);
 	return p->n_listeners > 0 ? 0 : spri_trace(r);
 }
 
 /* The port's own descriptors and its id. */
 static int open_port(struct tcp_port *p)
 {
+	int r;
+
 	p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (p->epoll_fd < 0)
 		return spri_trace(-errno);
@@ -193,8 +194,9 @@ static int open_port(struct tcp_port *p)
 	p->timer.fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (p->timer.fd < 0)
 		return spri_trace(-errno);
-	if (spri_tcp_watch(p, &p->timer, EPOLL_CTL_ADD, EPOLLIN) < 0)
-		return spri_trace(-errno);
+	r = spri_tcp_watch(p, &p->timer, EPOLL_CTL_ADD, EPOLLIN);
+	if (r < 0)
+		return spri_trace(r);
 	return spri_trace(spri_random_bytes(p->id, sizeof p->id));
 }
 

@@ -70,7 +70,7 @@ static void on_frame(struct tcp_conn *c, const struct spri_frame *f)
 		spri_tcp_stream_ended(c, EPROTO);
 	else if (f->type == SPRI_FRAME_REFUSED)
 		on_refused(c, f->immediate);
-	else if (f->type == SPRI_FRAME_WRITE && !c->peer_left)
+	else if (f->type == SPRI_FRAME_WRITE && !c->peer_left && !c->farewell)
 		on_write(c, f);
 	else if (f->type == SPRI_FRAME_GOODBYE && !c->peer_left)
 		spri_tcp_peer_left(c);

@@ -176,7 +176,8 @@ struct tcp_conn {
 	int send_error;		 /* errno of a failed send; what has arrived is still taken */
 	bool tell_connected, tell_closed, tell_lost; /* events to report */
 	bool peer_left;				     /* GOODBYE arrived */
-	bool linger; /* LOST: the stream is kept until the peer has read why */
+	bool farewell; /* it answered our goodbye: it writes no more */
+	bool linger;   /* LOST: the stream is kept until the peer has read why */
 	uint64_t id;
 	uint8_t peer[SPRI_PORT_ID_BYTES]; /* port id of the other end */
 	uint8_t private_mine[SPRI_PRIVATE_BYTES], private_peers[SPRI_PRIVATE_BYTES];

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* Public endpoints, between two virtual ranks that meet in a communicator and then talk beside it. */
+/*
+ * Public endpoints, between two virtual ranks that meet in a communicator and then talk beside it.
+ */
 #include <check.h>
 #include <internal/alloc.h>
 #include <sparring/sparring.h>

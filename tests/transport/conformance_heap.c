@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Conformance, continued (see test_conformance.c): a whole life of two ports and a connection, again and again, with
- * allocation n = 0, 1, 2, ... failing, until nothing fails any more. Each time: no crash, no leak, no wrong bytes.
+ * Conformance, continued (see test_conformance.c): a whole life of two ports and a connection,
+ * again and again, with allocation n = 0, 1, 2, ... failing, until nothing fails any more. Each
+ * time: no crash, no leak, no wrong bytes.
  */
 #include "ends.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* Conformance, continued (see test_conformance.c): writes, the order of their events, and counters. */
+/*
+ * Conformance, continued (see test_conformance.c): writes, the order of their events, and counters.
+ */
 #include "ends.h"
 
 #include <check.h>
@@ -177,8 +179,8 @@ static void check_order(struct end *end, uint32_t immediate, void *arg)
 }
 
 /*
- * 1,000 writes of mixed sizes, half of them silent, from two buffers that are used again after their SENT: a
- * SENT that comes too early shows up as wrong bytes.
+ * 1,000 writes of mixed sizes, half of them silent, from two buffers that are used again after
+ * their SENT: a SENT that comes too early shows up as wrong bytes.
  */
 Test(conformance, order_of_many_writes)
 {
@@ -224,7 +226,10 @@ Test(conformance, order_of_many_writes)
 	}
 }
 
-/* Posts without polling until the queue is full; afterwards all that was taken arrives, and more can be posted. */
+/*
+ * Posts without polling until the queue is full; afterwards all that was taken arrives, and more
+ * can be posted.
+ */
 Test(conformance, full_queue)
 {
 	enum { BYTES = 512, MOST = END_LOG };
@@ -289,7 +294,9 @@ Test(conformance, large_write)
 	}
 }
 
-/* Both ends send more than any buffer in between holds; neither waits for the other to read first. */
+/*
+ * Both ends send more than any buffer in between holds; neither waits for the other to read first.
+ */
 Test(conformance, both_ways_at_once)
 {
 	enum { BYTES = 3 << 20, WRITES = 4 };

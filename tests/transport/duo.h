@@ -29,7 +29,10 @@ struct duo {
 
 void duo_open(struct duo *d, const struct spri_fabric_options *options, uint64_t timeout_ns);
 void duo_close(struct duo *d);
-/* Posts writes of these sizes at once; after how many ns the i-th was notified goes to ns[i]. Checks the order. */
+/*
+ * Posts writes of these sizes at once; after how many ns the i-th was notified goes to ns[i].
+ * Checks the order.
+ */
 void flight_times(struct duo *d, const size_t *bytes, unsigned n, uint64_t *ns);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * What transport tests share: a world of up to three ports over one row of the table, driven by one thread that
- * polls them in turn, and ends of connections that record what was reported about them.
+ * What transport tests share: a world of up to three ports over one row of the table, driven by one
+ * thread that polls them in turn, and ends of connections that record what was reported about them.
  */
 #ifndef TESTS_TRANSPORT_ENDS_H
 #define TESTS_TRANSPORT_ENDS_H
@@ -40,8 +40,8 @@ struct world {
 };
 
 /*
- * The next row of the table that this machine can use, from *i on, or NULL. With TEST_TRANSPORT set in the
- * environment, only the row of that name.
+ * The next row of the table that this machine can use, from *i on, or NULL. With TEST_TRANSPORT set
+ * in the environment, only the row of that name.
  */
 const struct spri_transport *usable_row(unsigned *i);
 /* Runs what follows once for every such row. */
@@ -58,7 +58,10 @@ void world_open(struct world *w, const struct spri_transport *t, unsigned n_port
 /* Unregisters and closes; the ends are destroyed before. */
 void world_close(struct world *w);
 
-/* Polls every port once; when none had an event, one of them waits a little. False when `until` has passed. */
+/*
+ * Polls every port once; when none had an event, one of them waits a little. False when `until` has
+ * passed.
+ */
 bool world_step(struct world *w, uint64_t until);
 uint64_t world_now(const struct world *w);
 
