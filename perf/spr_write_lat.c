@@ -97,11 +97,14 @@ static int ping(struct ptp_link *link, uint64_t size, struct samples *s)
 	return 0;
 }
 
-/* Answers until the last ping. Returns 0, -1. */
-static int pong(struct ptp_link *link, uint64_t size)
+/*
+ * Answers until the last ping; `answered` is the count of pings before this size (the first one may
+ * have come together with READY). Returns 0, -1.
+ */
+static int pong(struct ptp_link *link, uint64_t size, uint64_t answered)
 {
 	uint64_t *got = link->ends[0].got;
-	uint64_t answered = got[PTP_DATA] + got[PTP_END], last = link->rounds;
+	uint64_t last = link->rounds;
 
 	for (;;) {
 		while (got[PTP_DATA] + got[PTP_END] == answered) {
@@ -188,13 +191,15 @@ static int measure(struct ptp_link *link, struct ptp_report *report, uint64_t si
 		   struct samples *s)
 {
 	uint64_t mine[PTP_VALUES] = {0}, theirs[PTP_VALUES] = {0};
+	const uint64_t *got = link->ends[0].got;
+	uint64_t answered = got[PTP_DATA] + got[PTP_END];
 	bool client = link->config->host != NULL;
 	int r;
 
 	prepare(link, size);
 	r = ptp_link_ready(link);
 	if (r == 0)
-		r = client ? ping(link, size, s) : pong(link, size);
+		r = client ? ping(link, size, s) : pong(link, size, answered);
 	if (r < 0)
 		return -1;
 	mine[WRONG] = ptp_pattern_wrong(ptp_landing(link), size, seed_of(size, !client));
