@@ -149,9 +149,10 @@ def short_part(o, of_a, of_b):
         keys = [(ALLREDUCE, DENSE, size, None), *([(ALLREDUCE, SPARSE, size, density)] if SPARSE in o.algos else [])]
         for key in keys:
             ta, tb = (side[key]["time_us"]["median"] for side in (of_a, of_b))
-            slow = f"A takes {ratio_text(ta / tb)}" if ta >= tb else f"B takes {ratio_text(tb / ta)}"
+            slower, ratio = ("A", ta / tb) if ta >= tb else ("B", tb / ta)
+            slow = f"{slower} takes {ratio_text(ratio)} times as long" if ratio > 1.05 else "about the same"
             lines += [f"- {key[1]} of {bytes_text(size)}{f' at density {key[3]:g}' if key[3] else ''}: A {time_text(ta)}, "
-                      f"B {time_text(tb)}; {slow} times as long."]
+                      f"B {time_text(tb)}; {slow}."]
         if len(keys) == 2:
             sparse, dense = of_a[keys[1]]["time_us"]["median"], of_b[keys[0]]["time_us"]["median"]
             lines += [f"- {SPARSE} at density {density:g} over A takes {ratio_text(sparse / dense)} times as long as {DENSE} over B "
@@ -233,7 +234,7 @@ def size_tics(sizes):
 def style(title, panels):
     return ["unset mouse", "set termoption noenhanced", "set border 3 linecolor rgb '#808080'", "set tics nomirror",
             "set grid linecolor rgb '#dddddd' linetype 1", "set logscale xy",
-            f"set multiplot layout 1,{panels} title {quoted(title)} font ',14' margins 0.06,0.985,0.2,0.8 spacing 0.06,0.1"]
+            f"set multiplot layout 1,{panels} title {quoted(title)} font ',14' margins 0.06,0.97,0.2,0.8 spacing 0.06,0.1"]
 
 
 def curve(block, column, colour, dashed, title):

@@ -4,9 +4,10 @@
  * spr_info: what this build and machine have, what sparring would use (marked *), and why not the
  * rest.
  *
- * Path: every kind of spr_info_list as a titled table, or as one JSON object. Failures: a kind
- * that cannot be listed is named on stderr, and the exit status is 1. SPR_* variables that
- * nothing reads are warned about: a misspelt one would otherwise go unnoticed.
+ * Path: every kind of spr_info_list as a titled table, or as one JSON object; with --peer, the ways
+ * to one address instead. Failures: a kind that cannot be listed is named on stderr, and the exit
+ * status is 1. SPR_* variables that nothing reads are warned about: a misspelt one would otherwise
+ * go unnoticed.
  */
 #include "json.h"
 #include "options.h"
@@ -27,6 +28,7 @@ static const struct {
 	{SPR_INFO_KERNELS, "Kernels", "kernels"},
 	{SPR_INFO_TRANSPORTS, "Transports", "transports"},
 	{SPR_INFO_INTERFACES, "Network interfaces", "interfaces"},
+	{SPR_INFO_RDMA, "RDMA devices", "rdma"},
 	{SPR_INFO_ALGORITHMS, "Algorithms", "algorithms"},
 	{SPR_INFO_VARIABLES, "Environment variables", "variables"},
 };
@@ -88,7 +90,21 @@ static int list(enum spr_info_kind kind, const char *title, spr_info_fn fn, void
 	return r < 0 ? -1 : 0;
 }
 
-static int print_tables(void)
+/* Lists the ways to a peer. Returns 0, or an exit status with a message. */
+static int list_peer(const char *peer, spr_info_fn fn, void *arg)
+{
+	int r = spr_info_peer(peer, fn, arg);
+
+	if (r == SPR_EARGUMENT)
+		fprintf(stderr,
+			"spr_info: --peer is '%s', must be a numeric address, IPv4 or IPv6\n",
+			peer);
+	else if (r < 0)
+		fprintf(stderr, "spr_info: --peer %s: %s\n", peer, spr_strerror(r));
+	return r == SPR_EARGUMENT ? PERF_EXIT_USAGE : r < 0;
+}
+
+static int print_tables(const char *peer)
 {
 	static const struct perf_column columns[] = {{"", NULL, -1},
 						     {"name", NULL, -16},
@@ -101,7 +117,11 @@ static int print_tables(void)
 
 	if (!sink.table)
 		return 1;
-	for (size_t i = 0; i < spri_countof(kinds); i++) {
+	if (peer) {
+		status = list_peer(peer, row_to_table, &sink);
+		perf_table_print(sink.table, 0);
+	}
+	for (size_t i = 0; i < spri_countof(kinds) && !peer; i++) {
 		printf("%s%s\n", i ? "\n" : "", kinds[i].title);
 		sink.rows = 0;
 		if (list(kinds[i].kind, kinds[i].title, row_to_table, &sink) < 0)
@@ -114,7 +134,7 @@ static int print_tables(void)
 	return status;
 }
 
-static int print_json(const char *path)
+static int print_json(const char *path, const char *peer)
 {
 	struct sink sink = {.json = perf_json_create(path)};
 	int status = 0, r;
@@ -122,7 +142,13 @@ static int print_json(const char *path)
 	perf_json_begin_object(sink.json, NULL);
 	perf_json_string(sink.json, "schema", "sparring.info");
 	perf_json_u64(sink.json, "version", 1);
-	for (size_t i = 0; i < spri_countof(kinds); i++) {
+	if (peer) {
+		perf_json_string(sink.json, "peer", peer);
+		perf_json_begin_array(sink.json, "routes");
+		status = list_peer(peer, row_to_json, &sink);
+		perf_json_end_array(sink.json);
+	}
+	for (size_t i = 0; i < spri_countof(kinds) && !peer; i++) {
 		perf_json_begin_array(sink.json, kinds[i].key);
 		if (list(kinds[i].kind, kinds[i].title, row_to_json, &sink) < 0)
 			status = 1;
@@ -139,10 +165,12 @@ static int print_json(const char *path)
 
 int main(int argc, char **argv)
 {
-	const char *json_path = NULL;
+	const char *json_path = NULL, *peer = NULL;
 	const struct perf_option table[] = {
 		{0, "json", PERF_OPT_STRING, "FILE",
 		 "write JSON there instead; - is standard output", &json_path, 0, 0},
+		{0, "peer", PERF_OPT_STRING, "ADDRESS",
+		 "only: how this peer would be reached, and why not otherwise", &peer, 0, 0},
 	};
 	const struct perf_options options = {"spr_info",
 					     "Prints what this machine has and what sparring would "
@@ -158,7 +186,7 @@ int main(int argc, char **argv)
 
 	if (r)
 		return r > 0 ? 0 : PERF_EXIT_USAGE;
-	r = json_path ? print_json(json_path) : print_tables();
+	r = json_path ? print_json(json_path, peer) : print_tables(peer);
 	fflush(stdout);
 	(void)!spr_info_list(SPR_INFO_VARIABLES, warn_unknown, &warnings);
 	return r;

@@ -39,7 +39,8 @@
 #include <internal/compiler.h>
 #include <internal/error.h>
 
-#include "fabric.h" /* loop: what joins its ports */
+#include "fabric.h"  /* loop: what joins its ports */
+#include "listing.h" /* what there is, and how a peer would be reached */
 
 #define SPRI_PRIVATE_BYTES 40  /* rdma_cm carries 56 in every port space; verbs needs 16 of them */
 #define SPRI_ADDRESS_BYTES 512 /* most bytes of an address blob */

@@ -119,3 +119,18 @@ const struct spri_transport spri_verbs = {
 	.destroy = no_conn,
 	.fini = no_port,
 };
+
+int spri_rdma_ports(const char *interfaces SPRI_UNUSED, struct spri_rdma_port *rows SPRI_UNUSED,
+		    unsigned max SPRI_UNUSED, struct spri_text *text)
+{
+	spri_text_set(text, "%s", reason);
+	return 0;
+}
+
+int spri_rdma_routes(const char *interfaces SPRI_UNUSED, const char *host SPRI_UNUSED,
+		     struct spri_route *rows SPRI_UNUSED, unsigned max SPRI_UNUSED,
+		     struct spri_text *text)
+{
+	spri_text_set(text, "%s", reason);
+	return 0;
+}

@@ -74,7 +74,7 @@ Test(info, version, .init = clear)
 
 Test(info, arguments, .init = clear)
 {
-	cr_assert_eq(list((enum spr_info_kind)7), SPR_EARGUMENT);
+	cr_assert_eq(list((enum spr_info_kind)8), SPR_EARGUMENT);
 	cr_assert_eq(list((enum spr_info_kind) - 1), SPR_EARGUMENT);
 	cr_assert_eq(spr_info_list(SPR_INFO_CPU, NULL, NULL), SPR_EARGUMENT);
 }
@@ -152,6 +152,58 @@ Test(info, interfaces, .init = clear)
 	cr_assert(at >= 0 && strstr(rows[at].detail, "nosuchif9") && n_chosen == 0,
 		  "the filter that fits nothing is shown");
 	cr_assert_gt(n_rows, 1, "and what there is");
+}
+
+Test(info, rdma_devices, .init = clear)
+{
+	cr_assert_eq(list(SPR_INFO_RDMA), 0);
+	cr_assert_geq(n_rows, 1, "a device, or a row that says why there is none");
+	for (int i = 0; i < n_rows; i++)
+		cr_assert(rows[i].detail[0], "%s: what it is, or a reason", rows[i].name);
+	if (find("none") >= 0)
+		cr_assert(n_rows == 1 && n_chosen == 0, "none is none");
+	setenv("SPR_RDMA_DEVICE", "nosuchdevice9", 1);
+	cr_assert_eq(list(SPR_INFO_RDMA), 0);
+	cr_assert_eq(n_chosen, 0, "no device of another name is used");
+}
+
+Test(info, peer, .init = clear)
+{
+	int at;
+
+	n_rows = n_chosen = 0;
+	cr_assert_eq(spr_info_peer("127.0.0.1", keep, NULL), 0);
+	at = find("tcp");
+	cr_assert(at >= 0 && !strcmp(rows[at].value, "lo"), "tcp reaches it by lo");
+	cr_assert(strstr(rows[at].detail, "from 127.0.0.1"), "expected the source address in '%s'",
+		  rows[at].detail);
+	cr_assert(find("verbs") >= 0 && rows[find("verbs")].detail[0],
+		  "verbs is listed, with a reason");
+	cr_assert_eq(n_chosen, 1);
+	setenv("SPR_RDMA", "forbid", 1);
+	n_rows = n_chosen = 0;
+	cr_assert_eq(spr_info_peer("127.0.0.1", keep, NULL), 0);
+	cr_assert(rows[find("tcp")].chosen && n_chosen == 1, "tcp is what is left");
+	setenv("SPR_RDMA", "require", 1);
+	n_rows = n_chosen = 0;
+	cr_assert_eq(spr_info_peer("127.0.0.1", keep, NULL), 0);
+	cr_assert(!rows[find("tcp")].chosen, "tcp must not be used");
+	unsetenv("SPR_RDMA");
+	setenv("SPR_TCP_IF", "nosuchif9", 1);
+	n_rows = n_chosen = 0;
+	cr_assert_eq(spr_info_peer("127.0.0.1", keep, NULL), SPR_EENVIRONMENT);
+	cr_assert(strstr(rows[find("tcp")].detail, "nosuchif9"), "the filter is quoted");
+}
+
+Test(info, peer_refuses_what_is_no_address, .init = clear)
+{
+	static const char *const bad[] = {"",	    "localhost", "127.0.0", "127.0.0.1:80",
+					  "::1%lo", "10.0.0.0/8"};
+
+	for (size_t i = 0; i < spri_countof(bad); i++)
+		cr_assert_eq(spr_info_peer(bad[i], keep, NULL), SPR_EARGUMENT);
+	cr_assert_eq(spr_info_peer(NULL, keep, NULL), SPR_EARGUMENT);
+	cr_assert_eq(spr_info_peer("127.0.0.1", NULL, NULL), SPR_EARGUMENT);
 }
 
 Test(info, algorithms, .init = clear)
