@@ -39,7 +39,7 @@ int spri_verbs_create(struct spri_port *base, void *user, struct spri_conn **out
 	c->base.port = base;
 	c->base.user = user;
 	c->source.kind = VERBS_CONN;
-	c->deadline_ns = SPRI_NEVER;
+	c->deadline_ns = c->linger_ns = SPRI_NEVER;
 	snprintf(c->label, sizeof c->label, "peer");
 	verbs_link_init(&c->all);
 	verbs_append(&p->conns, &c->all);
@@ -366,6 +366,24 @@ static void report(struct verbs_conn *c, struct verbs_events *out)
 	}
 }
 
+/*
+ * The peer has gone, and the device still works on what was posted. What it will say about that,
+ * soon, may be why the peer has gone.
+ */
+static bool lingers(struct verbs_conn *c)
+{
+	uint64_t now;
+
+	if (c->broken || c->state != SPRI_CONN_UP || verbs_out(c) == 0)
+		return false;
+	now = spri_now_ns();
+	if (c->linger_ns == SPRI_NEVER) {
+		c->linger_ns = spri_verbs_after(now, VERBS_LINGER_NS);
+		spri_verbs_arm(verbs_port_of(c), c->linger_ns);
+	}
+	return now < c->linger_ns;
+}
+
 bool spri_verbs_serve(struct verbs_conn *c, struct verbs_events *out)
 {
 	bool more = false;
@@ -377,7 +395,7 @@ bool spri_verbs_serve(struct verbs_conn *c, struct verbs_events *out)
 	}
 	if (c->cq)
 		more = c->tell_connected || spri_verbs_take(c, out);
-	if (!more && (c->cut || c->broken))
+	if (!more && (c->cut || c->broken) && !lingers(c))
 		spri_verbs_ended(c);
 	if (c->qp && c->state != SPRI_CONN_LOST)
 		spri_verbs_push(c);
@@ -469,7 +487,7 @@ uint64_t spri_verbs_conn_expire(struct verbs_conn *c, uint64_t now)
 	if (open)
 		look_at(c, now);
 	if (open)
-		return spri_min_u64(c->deadline_ns,
+		return spri_min_u64(spri_min_u64(c->deadline_ns, c->linger_ns),
 				    spri_verbs_after(now, verbs_port_of(c)->tick_ns));
 	if (c->state == SPRI_CONN_DIALING || c->state == SPRI_CONN_ASKING)
 		return spri_min_u64(c->deadline_ns, c->dial.share_ns);

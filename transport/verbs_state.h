@@ -32,7 +32,9 @@
 #define VERBS_BATCH 16	  /* completions taken at once */
 #define VERBS_STRIKES 3	  /* failures after which an address is given up */
 #define VERBS_PARKED 4096 /* most requests that wait for their connect() */
-#define VERBS_LAZY 64 /* polls of which one asks the kernel for news, when nothing is expected */
+#define VERBS_LAZY 512 /* polls of which one asks the kernel for news, when nothing is expected */
+#define VERBS_LINGER_NS                                                                            \
+	200000000ull /* most time that the end of a connection waits to be explained */
 #define VERBS_GOODBYE_NS 1000000000ull /* most time for goodbye and refusal */
 #define VERBS_KEEPALIVE_NS                                                                         \
 	5000000000ull		    /* silence after which the peer is asked for a sign of life */
@@ -247,6 +249,7 @@ struct verbs_conn {
 	uint64_t token;
 	uint8_t private_mine[SPRI_PRIVATE_BYTES], private_peers[SPRI_PRIVATE_BYTES];
 	uint64_t deadline_ns; /* of the handshake; of goodbye, refusal; SPRI_NEVER */
+	uint64_t linger_ns;   /* how long the end waits for what explains it; SPRI_NEVER */
 	int status;	      /* why REFUSING or LOST */
 	char label[32];
 	struct spri_text text;

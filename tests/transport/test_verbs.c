@@ -11,9 +11,13 @@
 #include <verbs.h>
 
 #include <errno.h>
+#include <internal/log.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -156,7 +160,8 @@ struct bench {
 	struct spri_remote remote;
 };
 
-static uint8_t source[64 * 1024], target[64 * 1024];
+/* Whole pages: a child process may not have those that are registered. */
+static uint8_t source[64 * 1024] SPRI_ALIGNED(4096), target[64 * 1024] SPRI_ALIGNED(4096);
 
 static void bench_open(struct bench *x, const struct spri_transport *t, uint64_t timeout_ns)
 {
@@ -206,17 +211,19 @@ Test(verbs, ports_that_cannot_be)
 Test(verbs, gid_that_is_not_there)
 {
 	NEED_DEVICE(t);
-	struct spri_port_options options = {.timeout_ns = SECOND};
+	const char *interfaces = getenv("TEST_INTERFACES");
+	struct spri_port_options options = {.timeout_ns = SECOND, .interfaces = interfaces};
 	struct spri_port *port = NULL;
 	struct spri_text text = {0};
-	bool iwarp;
+	bool iwarp = false;
 
 	cr_assert_eq(t->listen(&options, &port, &text), 0, "listen: \"%s\"", text.s);
-	iwarp = ((struct verbs_port *)port)->devices[0].iwarp;
+	for (unsigned i = 0; i < ((struct verbs_port *)port)->n_devices; i++)
+		iwarp = iwarp || ((struct verbs_port *)port)->devices[i].iwarp;
 	t->fini(port);
 	if (iwarp)
 		cr_skip("iWARP has no choice of GIDs");
-	port_refuses(t, "SPR_RDMA_GID", "77", NULL, "SPR_RDMA_GID is 77");
+	port_refuses(t, "SPR_RDMA_GID", "77", interfaces, "SPR_RDMA_GID is 77");
 }
 
 /* The receiver does not poll: the sender gets as far as it is allowed, and no device runs dry. */
@@ -393,11 +400,12 @@ Test(verbs, waiting_is_armed_on_demand)
 }
 
 /*
- * A child process that writes all over its memory and ends does the parent's connections no harm.
+ * A child process that writes to its memory and ends does the parent's connections no harm.
  */
 Test(verbs, a_forked_child_does_no_harm)
 {
 	NEED_DEVICE(t);
+	static uint8_t elsewhere[4 * 4096];
 	struct bench x;
 	int status = 0;
 	pid_t child;
@@ -407,10 +415,11 @@ Test(verbs, a_forked_child_does_no_harm)
 		     "post");
 	child = fork();
 	if (child == 0) {
-		memset(source, 0xee, 4096);
-		_exit(0);
+		memset(elsewhere, 0xee, sizeof elsewhere);
+		_exit(elsewhere[sizeof elsewhere - 1] == 0xee ? 0 : 1);
 	}
 	cr_assert_eq(waitpid(child, &status, 0), child, "the child should end");
+	cr_assert_eq(status, 0, "the child should have the rest of its memory, status %d", status);
 	for (uint32_t i = 1; i <= 100; i++) {
 		pattern_fill(source, 1000, i);
 		cr_assert_eq(end_write_all(&x.w, &x.a, x.from, source, 1000, &x.remote, 0, i), 0,
@@ -419,6 +428,55 @@ Test(verbs, a_forked_child_does_no_harm)
 		cr_assert(pattern_is(target, 1000, i), "the bytes of write %u", i);
 	}
 	bench_close(&x);
+}
+
+/* ---- limits ---- */
+
+static char logged[512];
+
+static void keep_line(void *arg SPRI_UNUSED, enum spr_log_level level SPRI_UNUSED, const char *line)
+{
+	snprintf(logged, sizeof logged, "%s", line);
+}
+
+/* Gives up the right to lock more memory than the limit says. */
+static bool obey_memlock(rlim_t bytes)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2];
+	struct rlimit limit = {bytes, bytes};
+
+	if (syscall(SYS_capget, &header, data) < 0)
+		return false;
+	data[0].effective &= ~(1u << CAP_IPC_LOCK);
+	return syscall(SYS_capset, &header, data) == 0 && setrlimit(RLIMIT_MEMLOCK, &limit) == 0;
+}
+
+/* Must be the last but one: what is given up here stays given up, where tests share a process. */
+Test(verbs, memlock_too_small)
+{
+	NEED_DEVICE(t);
+	static uint8_t much[4 << 20] SPRI_ALIGNED(4096);
+	struct spri_log log = {.fn = keep_line, .level = SPR_LOG_ERROR};
+	struct spri_region *region = NULL;
+	struct world w;
+	const struct spri_log *before;
+	int r;
+
+	world_open(&w, t, 1, SECOND);
+	cr_assert(obey_memlock(1 << 20), "the limit should be set");
+	before = spri_log_enter(&log);
+	r = t->register_(w.port[0], much, sizeof much, SPRI_ACCESS_REMOTE_WRITE, &region);
+	spri_log_enter(before);
+	cr_assert_eq(r, -ENOMEM, "4 MiB of 1 should be refused, gave %s", spr_error_name(r));
+	cr_assert_null(region, "a failed register should write no region");
+	cr_assert(strstr(logged, "registering 4194304 bytes") &&
+			  strstr(logged, "ulimit -l: 1048576 bytes"),
+		  "the log should have both numbers: \"%s\"", logged);
+	r = t->register_(w.port[0], much, 65536, SPRI_ACCESS_REMOTE_WRITE, &region);
+	cr_assert_eq(r, 0, "64 KiB of 1 MiB should be fine, gave %s", spr_error_name(r));
+	t->unregister(region);
+	world_close(&w);
 }
 
 /* ---- peers in another process ---- */
