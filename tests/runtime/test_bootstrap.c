@@ -434,9 +434,9 @@ Test(bootstrap, no_memory_on_one_rank_ends_all)
 			set_all(runs, 3, root);
 			runs[poor].fail_after = n;
 			if (poor == 0)
-				runs[1].timeout_ms = runs[2].timeout_ms = 500;
+				runs[1].timeout_ms = runs[2].timeout_ms = 3000;
 			else
-				runs[0].timeout_ms = 500;
+				runs[0].timeout_ms = 3000;
 			start_all(runs, 3);
 			finish_all(runs, 3);
 			for (int i = 0; i < 3; i++)
