@@ -286,6 +286,18 @@ def draw(script, panels):
     return pictures
 
 
+def link_or_move(beside, path):
+    """Gives the file its name, which nobody may have."""
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if os.path.lexists(path):
+            raise FileExistsError(path) from None
+        os.rename(beside, path)
+
+
 def write_whole(o, path, data):
     """Beside it first; then it appears, and takes the place of another only under --force."""
     beside = f"{path}.new.{os.getpid()}"
@@ -297,7 +309,7 @@ def write_whole(o, path, data):
         if o.force:
             os.replace(beside, path)
         else:
-            os.link(beside, path)
+            link_or_move(beside, path)
     except FileExistsError as error:
         raise Failed(f"{path} has come to exist, and is not replaced") from error
     finally:

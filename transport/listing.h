@@ -47,7 +47,6 @@ int spri_rdma_ports(const char *interfaces, struct spri_rdma_port *rows, unsigne
 
 struct spri_route {
 	bool usable;
-	bool near;	/* rdma: the peer is in the same network */
 	char via[80];	/* "rxe0 port 1", "eth0" */
 	char from[64];	/* source address, numeric */
 	char text[160]; /* more about it, or why it is not usable */

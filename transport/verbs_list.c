@@ -218,7 +218,6 @@ static int resolve(const struct verbs_place *place, const struct spri_verbs_addr
 static void list_route(const struct verbs_place *place, const struct spri_verbs_address *peer,
 		       struct spri_route *row)
 {
-	bool near = spri_prefix_equal(place->address.host, peer->host, place->prefix);
 	int r;
 
 	memset(row, 0, sizeof *row);
@@ -228,13 +227,12 @@ static void list_route(const struct verbs_place *place, const struct spri_verbs_
 		row->from[0] = '\0';
 	r = place->address.family == peer->family ? resolve(place, peer) : -EAFNOSUPPORT;
 	row->usable = r == 0;
-	row->near = near && place->address.family == peer->family;
 	if (r == 0)
-		snprintf(row->text, sizeof row->text, "%s, MTU %u%s",
+		snprintf(row->text, sizeof row->text, "%s, MTU %u",
 			 place->address.kind == SPRI_VERBS_IWARP  ? "iWARP"
 			 : place->address.kind == SPRI_VERBS_ROCE ? "RoCE"
 								  : "InfiniBand",
-			 128u << place->mtu, row->near ? "" : ", through a router");
+			 128u << place->mtu);
 	else
 		snprintf(row->text, sizeof row->text, "from %s: %s", row->from, spr_strerror(r));
 }
