@@ -2,7 +2,8 @@
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
  * For LD_PRELOAD: changes a byte of every write before it is posted, so that the tools' comparison
- * of data has something to find. Not small ones: those are the tools' reports.
+ * of data has something to find. The next write of the same bytes changes it back, so their number
+ * has to be odd. Small writes are the tools' reports, and are left alone.
  */
 #include <dlfcn.h>
 #include <sparring/endpoint.h>
