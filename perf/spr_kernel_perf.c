@@ -394,6 +394,10 @@ int main(int argc, char **argv)
 		return r > 0 ? 0 : PERF_EXIT_USAGE;
 	if (parse_densities(density, &n_densities) < 0)
 		return PERF_EXIT_USAGE;
+	if (config.min_count > config.max_count) {
+		perf_options_refuse(&options, "-e is below -b");
+		return PERF_EXIT_USAGE;
+	}
 	report.table = perf_table_create(stdout, columns, spri_countof(columns), true);
 	if (!report.table || !field_alloc(&field, config.max_count)) {
 		fprintf(stderr, "spr_kernel_perf: no memory for %llu elements\n",

@@ -50,11 +50,20 @@ static int sum_over_ranks(struct spr_context *context, struct spr_comm *comm)
 	return vector[COUNT - 1] == (float)(n_ranks * (n_ranks + 1) / 2) ? 0 : 1;
 }
 
+/* The library prints nothing by itself: this is where its warnings and errors go. */
+static void to_stderr(void *arg, enum spr_log_level level, const char *text)
+{
+	(void)arg;
+	(void)level;
+	fprintf(stderr, "sparring: %s\n", text);
+}
+
 int main(void)
 {
+	struct spr_context_options options = {.size = sizeof(options), .log = to_stderr};
 	struct spr_context *context;
 	struct spr_comm *comm;
-	int r = spr_context_open(NULL, &context), status;
+	int r = spr_context_open(&options, &context), status;
 
 	if (r < 0)
 		return failed("spr_context_open", r, "");

@@ -95,11 +95,20 @@ static int train(struct spr_context *context, struct spr_comm *comm)
 	return after < before / 2 ? 0 : -1;
 }
 
+/* The library prints nothing by itself: this is where its warnings and errors go. */
+static void to_stderr(void *arg, enum spr_log_level level, const char *text)
+{
+	(void)arg;
+	(void)level;
+	fprintf(stderr, "sparring: %s\n", text);
+}
+
 int main(void)
 {
+	struct spr_context_options options = {.size = sizeof(options), .log = to_stderr};
 	struct spr_context *context = NULL;
 	struct spr_comm *comm = NULL;
-	int r = spr_context_open(NULL, &context);
+	int r = spr_context_open(&options, &context);
 
 	if (r < 0)
 		return failed("spr_context_open", r, "") ? 1 : 0;

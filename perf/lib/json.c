@@ -27,7 +27,8 @@ struct perf_json {
 	FILE *file; /* owned; grows `text`; NULL after a failed create */
 	char *text; /* owned; valid after a flush */
 	size_t n_text;
-	char *path;	       /* owned; where the file is to be; NULL: standard output */
+	char *path;	       /* owned; where the file is to be; NULL: it goes to fd */
+	int fd;		       /* standard output, or owned: a device or a pipe */
 	int error;	       /* first failure, negative errno */
 	unsigned depth;	       /* open objects and arrays */
 	bool some[MAX_DEPTH];  /* per level: it holds a value already */
@@ -75,20 +76,33 @@ static int temp_create(const char *path, char **temp)
 struct perf_json *perf_json_create(const char *path)
 {
 	struct perf_json *json = calloc(1, sizeof *json);
+	struct stat at;
 	char *temp;
 	int fd;
 
 	if (!json)
 		return NULL;
+	json->fd = STDOUT_FILENO;
 	json->file = open_memstream(&json->text, &json->n_text);
 	if (!json->file)
 		fail(json, -ENOMEM);
 	if (!strcmp(path, "-"))
 		return json;
-	json->path = strdup(path);
+	if (stat(path, &at) == 0 && !S_ISREG(at.st_mode)) { /* a device or a pipe is written to */
+		json->fd = open(path, O_WRONLY | O_CLOEXEC);
+		if (json->fd < 0)
+			fail(json, -errno);
+		return json;
+	}
+	json->path = realpath(path, NULL); /* what a link leads to is replaced, not the link */
 	if (!json->path)
+		json->path = strdup(path);
+	if (!json->path) {
 		fail(json, -ENOMEM);
-	fd = temp_create(path, &temp); /* whether it can be: known before the work, not after it */
+		return json;
+	}
+	fd = temp_create(json->path,
+			 &temp); /* whether it can be: known before the work, not after it */
 	if (fd < 0) {
 		fail(json, fd);
 		return json;
@@ -325,6 +339,8 @@ static void destroy(struct perf_json *json)
 {
 	if (json->file)
 		fclose(json->file);
+	if (json->fd != STDOUT_FILENO && json->fd >= 0)
+		close(json->fd);
 	free(json->text);
 	free(json->path);
 	free(json);
@@ -384,7 +400,7 @@ int perf_json_commit(struct perf_json *json)
 	if (!json->error) {
 		fflush(stdout);
 		fail(json, json->path ? put_in_place(json)
-				      : write_all(STDOUT_FILENO, json->text, json->n_text));
+				      : write_all(json->fd, json->text, json->n_text));
 	}
 	error = json->error;
 	destroy(json);

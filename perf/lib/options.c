@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_NAMES 64 /* options of a tool that can be suggested */
 
@@ -214,10 +215,20 @@ static int option(const struct perf_options *options, int argc, char **argv, int
 	return store(options, o, shown, argument);
 }
 
+/* At exit: what was printed has to be where it belongs; a full disk is a failure. */
+static void check_stdout(void)
+{
+	if (fflush(stdout) || ferror(stdout)) {
+		perror("standard output");
+		_exit(1);
+	}
+}
+
 int perf_options_parse(const struct perf_options *options, int argc, char **argv, int *first)
 {
 	int at = 1, r;
 
+	atexit(check_stdout);
 	while (at < argc) {
 		const char *word = argv[at];
 
