@@ -5,8 +5,7 @@
  *
  *   1. histogram of the first digit; from the largest bin down, the one where the k-th lies
  *   2. that bin's members are gathered in a small array when they fit (they nearly always do), and
- *   the
- *      other digits are settled there; else each further digit is another pass over the values
+ *      the other digits are settled there; else each further digit is another pass over the values
  *   3. after the last digit the bin is one key: the cut; what is still missing of k are its equals
  *
  * Worst case, all equal or n huge: three passes, no memory. Few entries are sorted instead.

@@ -36,9 +36,8 @@
 
 /* ---- what operations report about non-finite values ---- */
 struct spri_finite {
-	uint64_t
-		/* lowest index of a non-finite input or sum; SPRI_NO_INDEX when there was none */
-		bad_index;
+	/* lowest index of a non-finite input or sum; SPRI_NO_INDEX when there was none */
+	uint64_t bad_index;
 	uint64_t dropped; /* elements at which something was counted as zero (DROP) */
 };
 

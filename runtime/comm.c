@@ -102,7 +102,11 @@ static int take_abort(struct spri_link *link, uint32_t number)
 	uint32_t reason = number >> 16, lost = number & 0xffffu;
 	int status = abort_statuses[reason & 7u];
 
-	if (reason & ABORT_NOBODY)
+	if (reason & ABORT_NOBODY && link->comm->ops)
+		spri_comm_fail(link->comm, status, -1,
+			       "rank %u gave up: %s; this rank was waiting for rank %u", link->rank,
+			       spr_strerror(status), link->comm->ops->waiting_for);
+	else if (reason & ABORT_NOBODY)
 		spri_comm_fail(link->comm, status, -1, "rank %u gave up: %s", link->rank,
 			       spr_strerror(status));
 	else if (lost >= link->comm->n_ranks)

@@ -28,10 +28,10 @@ struct spr_comm {
 	int32_t lost_rank;     /* whose loss, or −1 */
 	struct spri_text text;
 	bool closing; /* destroy() is under way: goodbyes are expected */
-	uint64_t lane_bytes
-		[SPRI_LANES]; /* sent for the oldest operation of each lane, framing included */
-	uint32_t abort;	      /* what partners are told once it is broken */
-	bool news_pending;    /* a credit or that could not be posted; progress tries again */
+	/* sent for the oldest operation of each lane, framing included */
+	uint64_t lane_bytes[SPRI_LANES];
+	uint32_t abort;	   /* what partners are told once it is broken */
+	bool news_pending; /* a credit or that could not be posted; progress tries again */
 };
 
 /* The link to a partner; NULL when the rank is none. O(log n_links). */

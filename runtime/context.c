@@ -77,14 +77,12 @@ static int read_log(struct spr_context *context, const struct spr_context_option
 	return 0;
 }
 
-static int read_isa(struct spri_text *text)
+int spri_context_isa(enum spri_isa *out, struct spri_text *text)
 {
 	const char *names[SPRI_ISA_COUNT + 1] = {NULL};
-	int isa = SPRI_ISA_COUNT - 1;
+	int isa = (int)spri_isa_used();
 	int r;
 
-	if (!spri_env_get(SPRI_ENV_ISA))
-		return 0;
 	for (int i = 0; i < SPRI_ISA_COUNT; i++)
 		names[i] = spri_isa_name((enum spri_isa)i);
 	r = spri_env_word(SPRI_ENV_ISA, names, isa, &isa, text);
@@ -95,7 +93,7 @@ static int read_isa(struct spri_text *text)
 			      names[isa], spri_isa_name(spri_cpu_isa()));
 		return SPR_EENVIRONMENT;
 	}
-	spri_isa_allow((enum spri_isa)isa);
+	*out = (enum spri_isa)isa;
 	return 0;
 }
 
@@ -201,6 +199,7 @@ static int read_options(struct spr_context *context, const struct spr_context_op
 			const char **transport)
 {
 	struct spr_context_options o = {0};
+	enum spri_isa isa;
 	int r;
 
 	r = spri_options_take(&o, sizeof o, options, "spr_context_options", &context->text);
@@ -217,11 +216,14 @@ static int read_options(struct spr_context *context, const struct spr_context_op
 			      o.sim_rank, spri_sim_ranks(o.sim));
 		return SPR_EARGUMENT;
 	}
-	r = read_isa(&context->text);
+	r = spri_context_isa(&isa, &context->text);
 	if (r == 0)
 		r = read_limits(context, &o);
+	if (r < 0)
+		return r;
+	spri_isa_allow(isa);
 	*transport = o.transport;
-	return r;
+	return 0;
 }
 
 int spr_context_open(const struct spr_context_options *options, struct spr_context **out)

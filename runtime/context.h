@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sparring/context.h>
 
+#include <kernel.h>
 #include <transport.h>
 
 /* Who hears of the events of a connection: its `user` points to one of these. */
@@ -58,6 +59,8 @@ int spri_options_take(void *ours, size_t our_bytes, const void *options, const c
  * Returns 0; SPR_EUNSUPPORTED, SPR_EENVIRONMENT, or what listen() returned; the text says why.
  */
 int spri_context_open_port(struct spr_context *context, const char *name) SPRI_MUST;
+/* The instruction set that SPR_ISA allows. Returns 0; SPR_EENVIRONMENT with a text. */
+int spri_context_isa(enum spri_isa *out, struct spri_text *text) SPRI_MUST;
 /* May it go over to tcp because other ranks have no RDMA? Only while nothing else uses its port. */
 bool spri_context_can_fall_back(const struct spr_context *context);
 /*

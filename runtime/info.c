@@ -55,46 +55,33 @@ static int list_version(const struct sink *sink)
 	return 0;
 }
 
-/*
- * SPR_ISA as a context would take it, so that the listing shows what will be used. Returns 0, or
- * SPR_EENVIRONMENT after a row.
- */
-static int apply_isa(const struct sink *sink)
+/* SPR_ISA as a context would take it. Returns 0, or SPR_EENVIRONMENT after a row; *isa is set. */
+static int find_isa(const struct sink *sink, enum spri_isa *isa)
 {
-	const char *names[SPRI_ISA_COUNT + 1] = {NULL};
 	struct spri_text text = {""};
-	int isa = SPRI_ISA_COUNT - 1, r;
+	int r;
 
-	if (!spri_env_get(SPRI_ENV_ISA))
-		return 0;
-	for (int i = 0; i < SPRI_ISA_COUNT; i++)
-		names[i] = spri_isa_name((enum spri_isa)i);
-	r = spri_env_word(SPRI_ENV_ISA, names, isa, &isa, &text);
-	if (r == 0 && isa > (int)spri_cpu_isa()) {
-		spri_text_set(&text, "this machine has no more than '%s'",
-			      spri_isa_name(spri_cpu_isa()));
-		r = SPR_EENVIRONMENT;
-	}
-	if (r == 0)
-		spri_isa_allow((enum spri_isa)isa);
-	else
+	*isa = spri_isa_used();
+	r = spri_context_isa(isa, &text);
+	if (r < 0)
 		emit(sink, "SPR_ISA", spri_env_get(SPRI_ENV_ISA), "environment", text.s, false);
 	return r;
 }
 
 static int list_cpu(const struct sink *sink)
 {
-	int r = apply_isa(sink);
+	enum spri_isa used;
+	int r = find_isa(sink, &used);
 
 	for (int i = SPRI_ISA_COUNT - 1; i >= 0; i--) {
 		enum spri_isa isa = (enum spri_isa)i;
-		bool has = isa <= spri_cpu_isa(), allowed = isa <= spri_isa_used();
+		bool has = isa <= spri_cpu_isa();
 
 		emit(sink, spri_isa_name(isa), has ? "yes" : "no", "",
-		     !has	? "not supported by this processor or operating system"
-		     : !allowed ? "not allowed by SPR_ISA"
-				: "supported",
-		     isa == spri_isa_used());
+		     !has	  ? "not supported by this processor or operating system"
+		     : isa > used ? "not allowed by SPR_ISA"
+				  : "supported",
+		     isa == used);
 	}
 	return r;
 }
@@ -135,12 +122,17 @@ static const struct spri_kernel_row *owner(const struct primitive *p,
 
 static int list_kernels(const struct sink *sink)
 {
+	const struct spri_kernel_row *row;
 	struct spri_text why = {""};
-	int r = apply_isa(sink);
+	enum spri_isa isa;
+	unsigned at = 0;
+	int r = find_isa(sink, &isa);
 
+	while (spri_kernel_row(at)->isa > isa) /* ends: the last row is C */
+		at++;
+	row = spri_kernel_row(at);
 	for (size_t i = 0; i < spri_countof(primitives); i++)
-		emit(sink, primitives[i].name,
-		     spri_isa_name(owner(&primitives[i], spri_kernels())->isa), "",
+		emit(sink, primitives[i].name, spri_isa_name(owner(&primitives[i], row)->isa), "",
 		     primitives[i].about, true);
 	if (spri_gpu_probe(&why) < 0)
 		emit(sink, "gpu", "not usable", "", why.s, false);

@@ -61,9 +61,8 @@ struct loop_message {
 	struct loop_conn *to;	   /* valid while `notify` is queued */
 	uint64_t depart_ns;	   /* when its first byte leaves */
 	uint64_t left_ns;	   /* when its last byte has left */
-	uint64_t
-		/* when its connection gives up on it; SPRI_NEVER when it will arrive in time */
-		deadline_ns;
+	/* when its connection gives up on it; SPRI_NEVER when it will arrive in time */
+	uint64_t deadline_ns;
 	size_t bytes; /* sum of the gather list */
 	struct loop_note sent, notify;
 	unsigned uses; /* LOOP_USE_*; 0: goes back to the free list */

@@ -11,8 +11,9 @@
  *
  *   depart = max(t, egress)             the sending side is busy with earlier things until `egress`
  *   left   = egress = depart + b/rate
- *   reach  = max(left + latency + jitter + extra(from, to), reach of what this connection sent
- *   before) arrive = ingress = max(reach, ingress + b/rate)
+ *   reach  = max(left + latency + jitter + extra(from, to),
+ *                reach of what this connection sent before)
+ *   arrive = ingress = max(reach, ingress + b/rate)
  *
  * The last line is computed at `reach`, in the order in which things reach a place: an idle
  * receiver takes the bytes as they come (a message alone costs latency + b/rate, not twice b/rate),

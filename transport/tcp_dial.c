@@ -4,12 +4,12 @@
  * The active handshake: from a list of addresses to a stream that the wanted port has accepted.
  *
  *   1. Addresses in a network that we have an address in come first; the order of the blob decides
- *   the rest.
+ *      the rest.
  *   2. Each try gets an even share of the time that is left: remaining / addresses not tried yet in
- *   this round.
+ *      this round.
  *   3. Connected: hello. The answer says accepted (CONFIRM follows, and the connection is UP), or
- *   "parked": this is the
- *      right port, which does not await us yet; then the rest of the time is for this address.
+ *      "parked": this is the right port, which does not await us yet; then the rest of the time is
+ *      for this address.
  *
  * Failures: a refused or unreachable address, another process behind it (container bridges have the
  * same address on every host), or one that does not speak the protocol is given up at once; one

@@ -5,13 +5,11 @@
  *
  *   1. Bytes are read into the connection's buffer, many small frames with one system call.
  *   2. A header is decoded once and checked: type, state, and for a WRITE key, permission and
- *   bounds. Only then
- *      has its payload a place to go.
+ *      bounds. Only then has its payload a place to go.
  *   3. Payload that is buffered is copied there; the rest is read straight into its place, with the
- *   buffer as
- *      second vector for what follows it.
+ *      buffer as second vector for what follows it.
  *   4. When the last byte is in place, NOTIFY is reported to the caller's array; no room there, no
- *   parsing.
+ *      parsing.
  *
  * A read that returns less than was asked for has emptied the socket: the next one waits for an
  * edge. Unless an end was announced, which gives no further edge: then reading goes on until it is

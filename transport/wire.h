@@ -54,10 +54,7 @@ size_t spri_blob_encode(const struct spri_blob *blob, uint8_t out[SPRI_ADDRESS_B
 /* Returns 0 or SPR_EARGUMENT: not such a blob. */
 int spri_blob_decode(const void *bytes, size_t n, struct spri_blob *out) SPRI_MUST;
 
-/*
- * ---- hello: the active end's first bytes. Up to PRIVATE, the layout is the same in every version.
- * ----
- */
+/* ---- hello: the active end's first bytes. Up to PRIVATE the same in every version ---- */
 
 enum {
 	SPRI_HELLO_MAGIC = 0,	  /* u32: "SPRH" */
@@ -89,10 +86,7 @@ void spri_hello_encode(const struct spri_hello *hello, uint8_t out[SPRI_HELLO_BY
  */
 int spri_hello_decode(const uint8_t *p, size_t n, struct spri_hello *out) SPRI_MUST;
 
-/*
- * ---- answer: the passive end's first bytes, once or twice. Up to PRIVATE, the same in every
- * version. ----
- */
+/* ---- answer: the passive end's, once or twice. Up to PRIVATE the same in every version ---- */
 
 enum {
 	SPRI_ANSWER_MAGIC = 0,	    /* u32: "SPRA" */

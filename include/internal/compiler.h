@@ -14,17 +14,13 @@
 
 #define SPRI_MUST __attribute__((warn_unused_result))
 #define SPRI_PRINTF(at, first) __attribute__((format(printf, at, first)))
-#define SPRI_CLEANUP(fn) __attribute__((cleanup(fn)))
 #define SPRI_UNUSED __attribute__((unused))
 #define SPRI_ALIGNED(bytes) __attribute__((aligned(bytes)))
-#define SPRI_EXPORT __attribute__((visibility("default")))
 
 #define spri_likely(x) __builtin_expect(!!(x), 1)
 #define spri_unlikely(x) __builtin_expect(!!(x), 0)
 #define spri_countof(array) (sizeof(array) / sizeof((array)[0]))
 #define spri_container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
-
-#define SPRI_CACHE_LINE 64
 
 /* 1 when built under ThreadSanitizer: fibers must then be announced to it (runtime/sim.c). */
 #if defined(__SANITIZE_THREAD__)

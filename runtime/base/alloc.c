@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 
-static _Thread_local long fail_after =
-	-1;		 /* allocations of this thread that still succeed; < 0: all */
+/* Allocations of this thread that still succeed; < 0: all. */
+static _Thread_local long fail_after = -1;
 static atomic_long live; /* allocations that are not freed */
 
 static bool must_fail(void)

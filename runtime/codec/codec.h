@@ -42,7 +42,7 @@ struct spri_chunk {
 	uint64_t base;	    /* [24] index of the first entry or element */
 	uint64_t signature; /* [32] hash of the call's arguments */
 	struct spri_outcome outcome; /* [40] status, [44] rank, [48] index */
-	uint32_t payload_bytes;	     /* [56]; CRC-32C of bytes 0-55 and 56-59 is at [60] */
+	uint32_t payload_bytes;	     /* [56]; CRC-32C of bytes 0-59 is at [60] */
 	const uint8_t *payload;	     /* not on the wire: where it stands in the landing buffer */
 };
 

@@ -162,7 +162,6 @@ static void done(struct spri_op *op)
 		stats->repairs += now->repaired;
 		stats->commit_ns = spri_op_now(op) - before;
 	}
-	exchange->now.op = NULL;
 	exchange->state = EXCHANGE_IDLE;
 }
 
@@ -221,7 +220,6 @@ static int launch(struct spr_exchange *exchange, const float *gradient, int stat
 	}
 	op->on_done = done;
 	op->on_done_arg = exchange;
-	exchange->now.op = op;
 	exchange->state = EXCHANGE_IN_FLIGHT;
 	spri_op_launch(op, status, index); /* may be done already */
 	*out_request = spri_op_request(op);

@@ -23,7 +23,6 @@ enum exchange_state { EXCHANGE_IDLE, EXCHANGE_SELECTING, EXCHANGE_IN_FLIGHT, EXC
 
 /* What a step under way would change; taken over when it ends well. */
 struct exchange_step {
-	struct spri_op *op; /* in flight; the request's */
 	float *update;	    /* the caller's, lent; NULL: not wanted */
 	uint32_t threshold; /* for the next step */
 	bool repaired;

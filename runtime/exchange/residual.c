@@ -79,8 +79,7 @@ int spri_residual_reserve(struct spr_exchange *exchange, uint64_t k)
 	uint64_t most;
 	int r;
 
-	if (exchange->algo->kind == SPRI_ALGO_DENSE)
-		return 0;
+	assert(exchange->algo->kind == SPRI_ALGO_SPARSE);
 	/* topk_allgather keeps every rank's k; the others no more than k. */
 	most = exchange->algo == &spri_algo_topk_allgather ? k * exchange->comm->n_ranks : k;
 	r = fit_list(&exchange->selected, spri_select_capacity(exchange->n, k));

@@ -4,13 +4,10 @@
  * What a test file includes. One syntax, two runners: Criterion, or (SPR_PLAIN_RUNNER, for
  * ThreadSanitizer and machines without Criterion) the small one in plain.h. In use here:
  *
- *     Test(suite, name) { ... }                      one test case, in a process of its own
- *     cr_assert(condition, "expected %d", n)         and _eq _neq _lt _gt _leq _geq _str_eq
- *     _str_neq
- *                                                    _arr_eq _arr_neq _null _not_null _float_eq
- *                                                    _fail
- *     cr_skip("no %s here", what)                    marks the test SKIPPED, with the reason, and
- *     leaves it
+ *     Test(suite, name) { ... }                  one test case, in a process of its own
+ *     cr_assert(condition, "expected %d", n)     and _eq _neq _lt _gt _leq _geq _str_eq _str_neq
+ *                                                _arr_eq _arr_neq _null _not_null _float_eq _fail
+ *     cr_skip("no %s here", what)                marks the test SKIPPED, with the reason; leaves it
  *
  * Assert and skip only in the thread that runs the test. Each runner ends with one line that
  * quickstart sums: "N passed, N failed, N skipped"; the exit status is 0 when nothing failed,
