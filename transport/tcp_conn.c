@@ -4,8 +4,8 @@
  * The life of a tcp connection; conn.h draws its states.
  *
  *   connect  active: tcp_dial.c. Passive: a stream whose hello asks for this connection is taken
- *            over and answered; CONFIRM from the other end makes it UP. Until then the other end may
- *            come by another of our addresses.
+ *            over and answered; CONFIRM from the other end makes it UP. Until then the other end
+ *            may come by another of our addresses.
  *   close    queue, then GOODBYE. The peer answers FAREWELL behind its own queue (or says GOODBYE
  *            itself): from then on neither end has bytes under way, and closing the socket cannot
  *            turn into a reset that destroys what was sent.
