@@ -190,13 +190,21 @@ static void done(struct verbs_conn *c)
 	move(c, SPRI_CONN_DONE);
 }
 
+static void lose_by_port(struct verbs_conn *c)
+{
+	spri_verbs_lose(c, -ENETDOWN, "verbs: port %u of %s is down", c->place->port,
+			c->place->device->name);
+}
+
 /* Why an open connection ended without a goodbye. */
 static void lose_open(struct verbs_conn *c)
 {
 	bool access = c->refused || (c->broken && !c->cut) || spri_verbs_qp_failed(c);
 	const char *device = c->place->device->name;
 
-	if (access && !c->place->device->iwarp)
+	if (c->place->down_until_ns != SPRI_NEVER) /* rxe stops the queue pair, too */
+		lose_by_port(c);
+	else if (access && !c->place->device->iwarp)
 		spri_verbs_lose(c, SPR_EACCESS,
 				"verbs: %s refused a write of the peer: key, bounds or permission",
 				device);
@@ -464,8 +472,7 @@ static void look_at(struct verbs_conn *c, uint64_t now)
 	    now >= spri_verbs_after(look->fed_ns, timeout_ns)) {
 		spri_verbs_lose(c, SPR_ETIMEOUT, "verbs: took no data for %.3g s", seconds);
 	} else if (now >= c->place->down_until_ns) {
-		spri_verbs_lose(c, -ENETDOWN, "verbs: port %u of %s is down", c->place->port,
-				c->place->device->name);
+		lose_by_port(c);
 	} else if (now >= spri_verbs_after(look->life_ns, VERBS_KEEPALIVE_NS) &&
 		   verbs_out(c) == 0) {
 		look->life_ns = now;
