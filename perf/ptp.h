@@ -25,7 +25,8 @@
 #define PTP_UNSET UINT64_MAX
 #define PTP_MAX_QPS 64
 #define PTP_NO_COOKIE UINT64_MAX
-#define PTP_VALUES 8 /* numbers that one end tells the other after each size */
+#define PTP_HEAD_BYTES 4096u /* of an area: the values; the rest of it begins on a page */
+#define PTP_VALUES 8	     /* numbers that one end tells the other after each size */
 
 #define PTP_EXIT_WRONG 1
 #define PTP_EXIT_USAGE 2

@@ -171,7 +171,7 @@ static int post(struct ptp_link *link, unsigned end, uint64_t offset, size_t byt
 int ptp_post(struct ptp_link *link, unsigned end, uint64_t offset, size_t bytes, enum ptp_word word,
 	     uint32_t argument, uint64_t cookie)
 {
-	return post(link, end, VALUE_BYTES + offset, bytes, word, argument, cookie);
+	return post(link, end, PTP_HEAD_BYTES + offset, bytes, word, argument, cookie);
 }
 
 /* Polls while the queue is full. */
@@ -193,17 +193,17 @@ static int send_bytes(struct ptp_link *link, unsigned end, uint64_t offset, size
 int ptp_send(struct ptp_link *link, unsigned end, uint64_t offset, size_t bytes, enum ptp_word word,
 	     uint32_t argument)
 {
-	return send_bytes(link, end, VALUE_BYTES + offset, bytes, word, argument);
+	return send_bytes(link, end, PTP_HEAD_BYTES + offset, bytes, word, argument);
 }
 
 uint8_t *ptp_source(struct ptp_link *link)
 {
-	return link->source + VALUE_BYTES;
+	return link->source + PTP_HEAD_BYTES;
 }
 
 uint8_t *ptp_landing(struct ptp_link *link)
 {
-	return link->landing + VALUE_BYTES;
+	return link->landing + PTP_HEAD_BYTES;
 }
 
 /* ---- steps that both ends take together ---- */

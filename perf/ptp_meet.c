@@ -25,7 +25,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define VALUE_BYTES (PTP_VALUES * sizeof(uint64_t))
 #define COMM_LANDING (1u << 20) /* the communicator moves a few kilobytes */
 #define CLOSE_NS 2000000000ull
 #define AGREED 12
@@ -311,7 +310,7 @@ int ptp_link_open(struct ptp_link *link, const struct ptp_config *config, size_t
 	struct spr_comm *comm = NULL;
 	int fd = -1, r;
 
-	*link = (struct ptp_link){.config = config, .area_bytes = VALUE_BYTES + bytes};
+	*link = (struct ptp_link){.config = config, .area_bytes = PTP_HEAD_BYTES + bytes};
 	if (set_environment(config, &fd))
 		return -1;
 	if (config->transport && strcmp(config->transport, "auto"))
