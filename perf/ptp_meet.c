@@ -125,13 +125,16 @@ static int set_environment(const struct ptp_config *config, int *fd)
 	if (!config->host) {
 		*fd = listen_at(config);
 		snprintf(number, sizeof number, "%d", *fd);
-		return *fd < 0 ? -1
-			       : set(config, "SPR_ROOT_FD", number) | set(config, "SPR_ROOT", NULL);
+		if (*fd < 0 || set(config, "SPR_ROOT_FD", number))
+			return -1;
+		return set(config, "SPR_ROOT", NULL);
 	}
 	if (snprintf(root, sizeof root, v6 ? "[%s]:%u" : "%s:%u", config->host,
 		     (unsigned)config->port) >= (int)sizeof root)
 		return ptp_fail(config, "the host's name is too long");
-	return set(config, "SPR_ROOT", root) | set(config, "SPR_ROOT_FD", NULL);
+	if (set(config, "SPR_ROOT", root))
+		return -1;
+	return set(config, "SPR_ROOT_FD", NULL);
 }
 
 static void note_transport(void *arg, const struct spr_info_row *row)
