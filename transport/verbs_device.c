@@ -286,14 +286,57 @@ static bool open_place(struct verbs_port *p, const struct spri_interface *row,
 	return false;
 }
 
+/* Counts the device's active ports; names one that is not. */
+static unsigned active_ports(struct ibv_device *device, struct spri_text *text)
+{
+	struct ibv_context *context = ibv_open_device(device);
+	struct ibv_device_attr attr;
+	struct ibv_port_attr port;
+	unsigned n = 0;
+
+	if (!context)
+		return 0;
+	if (ibv_query_device(context, &attr) != 0)
+		attr.phys_port_cnt = 0;
+	for (uint8_t i = 1; i <= attr.phys_port_cnt; i++) {
+		if (ibv_query_port(context, i, &port) != 0)
+			continue;
+		if (port.state == IBV_PORT_ACTIVE)
+			n++;
+		else
+			spri_text_set(text, "no active port: %s port %u is %s",
+				      ibv_get_device_name(device), i,
+				      ibv_port_state_str(port.state));
+	}
+	ibv_close_device(context);
+	return n;
+}
+
+/* When no port of any device is active, that says more than what the addresses lack. */
+static void explain(struct spri_text *text)
+{
+	struct spri_text why = {0};
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	unsigned n = 0;
+
+	for (unsigned i = 0; list && list[i]; i++)
+		n += active_ports(list[i], &why);
+	if (list)
+		ibv_free_device_list(list);
+	if (n == 0 && why.s[0])
+		*text = why;
+}
+
 int spri_verbs_open_places(struct verbs_port *p, const char *interfaces, struct spri_text *text)
 {
 	struct spri_interface rows[INTERFACES];
 	struct spri_text why = {0};
 	int n = spri_interfaces(interfaces, rows, INTERFACES, text);
 
-	if (n < 0)
+	if (n < 0) {
+		explain(text);
 		return spri_trace(n);
+	}
 	spri_text_set(text, "no usable interface address");
 	for (int i = 0; i < n; i++) {
 		if (!rows[i].used)
@@ -308,7 +351,10 @@ int spri_verbs_open_places(struct verbs_port *p, const char *interfaces, struct 
 		spri_text_set(text, "%s %s: %s", rows[i].name, rows[i].address, why.s);
 		spri_logf(SPR_LOG_INFO, "verbs: %s", text->s);
 	}
-	return p->n_places > 0 ? 0 : spri_trace(SPR_EUNSUPPORTED);
+	if (p->n_places > 0)
+		return 0;
+	explain(text);
+	return spri_trace(SPR_EUNSUPPORTED);
 }
 
 void spri_verbs_shut(struct verbs_port *p)
