@@ -44,6 +44,7 @@ static void set_number(const char *name, long value)
 static struct verdict become_rank(const struct run_rank *rank, const struct run_plan *plan,
 				  int namespace_fd, const int outputs[2], pid_t parent)
 {
+	const char *transport;
 	int null;
 
 	setpgid(0, 0);
@@ -62,8 +63,10 @@ static struct verdict become_rank(const struct run_rank *rank, const struct run_
 	set_number("SPR_RANK", rank->rank);
 	set_number("SPR_SIZE", plan->n_ranks);
 	setenv("SPR_ROOT", plan->root, 1);
-	if (namespace_fd < 0)
-		setenv("SPR_TCP_IF", "lo", 0); /* all ranks are here: no traffic on a network */
+	/* All ranks are here: no traffic on a network, unless RDMA was asked for. */
+	transport = getenv("SPR_TRANSPORT");
+	if (namespace_fd < 0 && !getenv("SPR_RDMA") && (!transport || !strcmp(transport, "tcp")))
+		setenv("SPR_TCP_IF", "lo", 0);
 	unsetenv("SPR_ROOT_FD");
 	if (plan->root_fd >= 0 && rank->rank == 0) {
 		if (fcntl(plan->root_fd, F_SETFD, 0) < 0)

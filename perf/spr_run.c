@@ -303,7 +303,7 @@ static void finish(struct run *run)
 
 static const char epilog[] = "Each rank finds SPR_RANK, SPR_SIZE and SPR_ROOT in its environment, "
 			     "and /dev/null as its input; outside a netbed\n"
-			     "also SPR_TCP_IF=lo, unless it is set.\n"
+			     "also SPR_TCP_IF=lo, unless that is set or RDMA is asked for.\n"
 			     "Exit status: that of the first rank that fails (128 + signal when it "
 			     "was killed); the others are then ended.\n"
 			     "124 when the time is over, 125 when spr_run cannot do its part, 126 "
