@@ -13,7 +13,7 @@
 
 #include <internal/clock.h>
 
-#include <signal.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +21,7 @@
 
 #define EVENTS 32
 #define LOOK_EVERY 1024u /* idle polls of which one looks at the clock */
+#define YIELD_EVERY 64u	 /* the same, lets others run: software devices and peers on this CPU */
 #define NAP_NS (100 * SPRI_NS_PER_MS)
 #define WORD_SHIFT 24
 #define ARGUMENT_MASK 0xffffffu
@@ -115,6 +116,8 @@ int ptp_idle(struct ptp_link *link, unsigned end)
 	}
 	if (link->idle++ == 0)
 		link->idle_since_ns = 0;
+	if (!link->sleeps && link->idle % YIELD_EVERY == 0)
+		sched_yield();
 	if (!link->sleeps && link->idle % LOOK_EVERY)
 		return 0;
 	now = ptp_now();
