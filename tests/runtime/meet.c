@@ -140,9 +140,24 @@ int meet_listener(char *root, size_t room)
 	return fd;
 }
 
+/*
+ * An address of 127.0.0.1 on which nobody listens, with a port below the range that the kernel
+ * hands out by itself, so that nobody takes it before it is used.
+ */
 void free_root(char *root, size_t room)
 {
-	close(meet_listener(root, room));
+	static unsigned drawn;
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	int fd = -1, r = -1;
+
+	for (int tries = 0; tries < 1000 && r < 0; tries++) {
+		a.sin_port = htons((uint16_t)(20000 + ((unsigned)getpid() * 31 + drawn++) % 12000));
+		fd = socket(AF_INET, SOCK_STREAM, 0);
+		r = bind(fd, (struct sockaddr *)&a, sizeof a);
+		close(fd);
+	}
+	cr_assert(r == 0, "a free port on loopback: %s", strerror(errno));
+	snprintf(root, room, "127.0.0.1:%u", ntohs(a.sin_port));
 }
 
 void set_all(struct rank_run *runs, int n, const char *root)
