@@ -142,11 +142,26 @@ static void read_stream(struct run *run, struct run_stream *stream, int rank)
 		end_all(run, SIGTERM);
 }
 
+/*
+ * Who has ended? Of those seen at once the killed come first: that a rank was killed is why the
+ * others fail.
+ */
+static void look_at_all(struct run *run)
+{
+	for (int i = 0; i < run->plan.n_ranks; i++)
+		run_rank_look(&run->ranks[i]);
+	for (int killed = 1; killed >= 0; killed--)
+		for (int i = 0; i < run->plan.n_ranks; i++)
+			if (run->ranks[i].ended && (run->ranks[i].status > 128) == killed)
+				rank_ended(run, &run->ranks[i]);
+}
+
 /* Waits for the next event, at most until `until`, and handles what there is. */
 static void wait_once(struct run *run, uint64_t until)
 {
 	uint64_t now = now_ns();
 	uint64_t left_ms = until == NEVER ? 60000 : until <= now ? 0 : (until - now) / 1000000 + 1;
+	bool some_ended = false;
 	nfds_t n = 0;
 
 	run->polls[n++] = (struct pollfd){.fd = run->signal_fd, .events = POLLIN};
@@ -159,17 +174,13 @@ static void wait_once(struct run *run, uint64_t until)
 	if (poll(run->polls, n, left_ms > 60000 ? 60000 : (int)left_ms) <= 0)
 		return;
 	for (int i = 0; i < run->plan.n_ranks; i++) {
-		struct run_rank *rank = &run->ranks[i];
-
 		for (int s = 0; s < 2; s++)
 			if (run->polls[2 + 3 * i + s].revents)
-				read_stream(run, &rank->streams[s], i);
-		if (!run->polls[1 + 3 * i].revents)
-			continue;
-		run_rank_look(rank);
-		if (rank->ended)
-			rank_ended(run, rank);
+				read_stream(run, &run->ranks[i].streams[s], i);
+		some_ended = some_ended || run->polls[1 + 3 * i].revents;
 	}
+	if (some_ended)
+		look_at_all(run);
 	if (run->polls[0].revents)
 		take_signal(run);
 }
