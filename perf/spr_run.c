@@ -156,6 +156,12 @@ static void look_at_all(struct run *run)
 				rank_ended(run, &run->ranks[i]);
 }
 
+static void add_poll(struct run *run, nfds_t *n, int fd)
+{
+	if (fd >= 0)
+		run->polls[(*n)++] = (struct pollfd){.fd = fd, .events = POLLIN};
+}
+
 /* Waits for the next event, at most until `until`, and handles what there is. */
 static void wait_once(struct run *run, uint64_t until)
 {
@@ -164,20 +170,24 @@ static void wait_once(struct run *run, uint64_t until)
 	bool some_ended = false;
 	nfds_t n = 0;
 
+	/* only what is open: poll refuses more entries than there may be descriptors */
 	run->polls[n++] = (struct pollfd){.fd = run->signal_fd, .events = POLLIN};
 	for (int i = 0; i < run->plan.n_ranks; i++) {
-		run->polls[n++] = (struct pollfd){.fd = run->ranks[i].pid_fd, .events = POLLIN};
+		add_poll(run, &n, run->ranks[i].pid_fd);
 		for (int s = 0; s < 2; s++)
-			run->polls[n++] = (struct pollfd){.fd = run->ranks[i].streams[s].fd,
-							  .events = POLLIN};
+			add_poll(run, &n, run->ranks[i].streams[s].fd);
 	}
 	if (poll(run->polls, n, left_ms > 60000 ? 60000 : (int)left_ms) <= 0)
 		return;
+	n = 1;
 	for (int i = 0; i < run->plan.n_ranks; i++) {
+		bool open[2] = {run->ranks[i].streams[0].fd >= 0, run->ranks[i].streams[1].fd >= 0};
+
+		if (run->ranks[i].pid_fd >= 0)
+			some_ended = run->polls[n++].revents || some_ended;
 		for (int s = 0; s < 2; s++)
-			if (run->polls[2 + 3 * i + s].revents)
+			if (open[s] && run->polls[n++].revents)
 				read_stream(run, &run->ranks[i].streams[s], i);
-		some_ended = some_ended || run->polls[1 + 3 * i].revents;
 	}
 	if (some_ended)
 		look_at_all(run);
