@@ -76,6 +76,8 @@ uint64_t spri_context_now(const struct spr_context *context);
  * negative when the port is broken (every communicator is then failed).
  */
 int spri_progress(struct spr_context *context) SPRI_MUST;
+/* The same, but asks the transport once only. Returns the number of events. */
+int spri_progress_once(struct spr_context *context) SPRI_MUST;
 
 /* The earliest deadline of an operation in flight, SPRI_NEVER when there is none. Lock held. */
 uint64_t spri_next_deadline(const struct spr_context *context);

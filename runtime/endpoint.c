@@ -292,9 +292,14 @@ int spr_endpoint_poll(struct spr_endpoint *endpoint, struct spr_event *events, i
 	if (!endpoint || !events || most < 0)
 		return SPR_EARGUMENT;
 	before = spri_context_enter(endpoint->context);
-	if (endpoint->n_events == 0 && !endpoint->context->threaded && !endpoint->context->poller)
-		r = spri_progress(endpoint->context);
-	for (; r == 0 && n < most && endpoint->n_events > 0; n++) {
+	/* not until nothing more comes: what is here is wanted now */
+	while (endpoint->n_events == 0 && !endpoint->context->threaded &&
+	       !endpoint->context->poller) {
+		r = spri_progress_once(endpoint->context);
+		if (r <= 0)
+			break;
+	}
+	for (; r >= 0 && n < most && endpoint->n_events > 0; n++) {
 		events[n] = endpoint->events[endpoint->head];
 		endpoint->head = (endpoint->head + 1) & (endpoint->capacity - 1);
 		endpoint->n_events--;

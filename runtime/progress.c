@@ -66,26 +66,33 @@ static void fail_all(struct spr_context *context, int status)
 			       spr_strerror(status));
 }
 
-int spri_progress(struct spr_context *context)
+int spri_progress_once(struct spr_context *context)
 {
 	struct spri_event events[EVENTS_PER_POLL];
+	int n = context->transport->poll(context->port, events, EVENTS_PER_POLL);
+
+	if (n < 0) {
+		fail_all(context, n);
+		return spri_trace(n);
+	}
+	for (int i = 0; i < n; i++) {
+		struct spri_listener *listener = events[i].conn->user;
+
+		listener->take(listener, &events[i]);
+	}
+	for (struct spr_comm *comm = context->comms; comm; comm = comm->next)
+		step_all(comm);
+	return n;
+}
+
+int spri_progress(struct spr_context *context)
+{
 	int n;
 
-	do {
-		n = context->transport->poll(context->port, events, EVENTS_PER_POLL);
-		if (n < 0) {
-			fail_all(context, n);
-			return spri_trace(n);
-		}
-		for (int i = 0; i < n; i++) {
-			struct spri_listener *listener = events[i].conn->user;
-
-			listener->take(listener, &events[i]);
-		}
-		for (struct spr_comm *comm = context->comms; comm; comm = comm->next)
-			step_all(comm);
-	} while (n > 0);
-	return 0;
+	do
+		n = spri_progress_once(context);
+	while (n > 0);
+	return n;
 }
 
 uint64_t spri_next_deadline(const struct spr_context *context)
