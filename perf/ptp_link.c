@@ -21,7 +21,6 @@
 
 #define EVENTS 32
 #define LOOK_EVERY 1024u /* idle polls of which one looks at the clock */
-#define YIELD_EVERY 64u	 /* the same, lets others run: software devices and peers on this CPU */
 #define NAP_NS (100 * SPRI_NS_PER_MS)
 #define WORD_SHIFT 24
 #define ARGUMENT_MASK 0xffffffu
@@ -116,10 +115,11 @@ int ptp_idle(struct ptp_link *link, unsigned end)
 	}
 	if (link->idle++ == 0)
 		link->idle_since_ns = 0;
-	if (!link->sleeps && link->idle % YIELD_EVERY == 0)
-		sched_yield();
 	if (!link->sleeps && link->idle % LOOK_EVERY)
 		return 0;
+	/* what is waited for may wait for this CPU: a peer, a software device's worker */
+	if (!link->sleeps)
+		sched_yield();
 	now = ptp_now();
 	if (!link->idle_since_ns)
 		link->idle_since_ns = now;
