@@ -42,6 +42,8 @@ struct run {
 	int guard_fd;	  /* owned */
 	int signal_fd;	  /* owned */
 	int status;	  /* what spr_run will return; 0 while all is well */
+	bool by_exit;	  /* it is that of a rank that ended by itself */
+	bool killing;	  /* SIGKILL was sent */
 	bool ending;	  /* the ranks were told to end */
 	uint64_t end_at;  /* when they are told; NEVER */
 	uint64_t kill_at; /* when SIGKILL follows; NEVER */
@@ -103,9 +105,18 @@ static void rank_ended(struct run *run, struct run_rank *rank)
 			   : run->grace_ns	  ? "; the others may finish"
 						  : "; ending the others";
 
-	if (rank->status == 0 || run->status || run->ending)
+	/*
+	 * A killed rank's sockets close before its process ends, so that others may fail and be
+	 * seen first: it takes the place of their status. (What this program sends first is
+	 * SIGTERM.)
+	 */
+	bool cause = run->by_exit && !run->killing && rank->status > 128 &&
+		     rank->status != 128 + SIGTERM;
+
+	if (rank->status == 0 || (!cause && (run->status || run->ending)))
 		return;
 	run->status = rank->status;
+	run->by_exit = rank->status <= 128;
 	if (rank->status > 128)
 		fprintf(stderr, "spr_run: rank %d (pid %d) was killed by signal %d (%s)%s\n",
 			rank->rank, (int)rank->pid, rank->status - 128,
@@ -113,7 +124,8 @@ static void rank_ended(struct run *run, struct run_rank *rank)
 	else
 		fprintf(stderr, "spr_run: rank %d (pid %d) ended with status %d%s\n", rank->rank,
 			(int)rank->pid, rank->status, then);
-	run->end_at = now_ns() + run->grace_ns;
+	if (run->end_at == NEVER)
+		run->end_at = now_ns() + run->grace_ns;
 }
 
 static void take_signal(struct run *run)
@@ -123,6 +135,7 @@ static void take_signal(struct run *run)
 	if (read(run->signal_fd, &info, sizeof info) != sizeof info)
 		return;
 	if (run->ending) { /* asked twice */
+		run->killing = true;
 		signal_all(run, SIGKILL);
 		return;
 	}
@@ -208,6 +221,7 @@ static uint64_t check_times(struct run *run)
 	if (now >= run->end_at && !run->ending)
 		end_all(run, SIGTERM);
 	if (now >= run->kill_at) {
+		run->killing = true;
 		signal_all(run, SIGKILL);
 		run->kill_at = NEVER;
 	}
