@@ -351,12 +351,12 @@ void spr_comm_destroy(struct spr_comm *comm)
 
 int spr_comm_rank(const struct spr_comm *comm)
 {
-	return (int)comm->rank;
+	return comm ? (int)comm->rank : SPR_EARGUMENT;
 }
 
 int spr_comm_size(const struct spr_comm *comm)
 {
-	return (int)comm->n_ranks;
+	return comm ? (int)comm->n_ranks : SPR_EARGUMENT;
 }
 
 /* The text is written once, before `failed` can be seen: the lock makes that order. */

@@ -88,7 +88,7 @@ static int size_windows(struct spr_comm *comm, uint64_t landing_bytes, uint32_t 
 
 	while (chunk > SPRI_MIN_CHUNK && share / chunk < 2 * SPRI_MIN_WINDOW)
 		chunk /= 2;
-	if (share / chunk < SPRI_MIN_WINDOW) {
+	if (max_links > 0 && share / chunk < SPRI_MIN_WINDOW) {
 		spri_text_set(&comm->context->text,
 			      "landing memory of %llu bytes is too little for %u partners, at "
 			      "least %llu are needed",

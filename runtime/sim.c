@@ -212,8 +212,10 @@ int spri_sim_allgather(struct spr_sim *sim, uint32_t rank, const void *mine, voi
 	if (m->joined == 0) {
 		spri_free(*buffer);
 		*buffer = spri_calloc(sim->n_ranks, bytes);
-		if (!*buffer)
+		if (!*buffer) {
+			fiber->meetings--;
 			return -ENOMEM;
+		}
 		m->bytes = bytes;
 	}
 	if (bytes != m->bytes)
@@ -225,10 +227,15 @@ int spri_sim_allgather(struct spr_sim *sim, uint32_t rank, const void *mine, voi
 		enlist_meeting(sim);
 	}
 	while (m->finished <= number) {
-		if (sim->any_killed || fiber->killed)
-			return SPR_ELOST;
-		if (spri_fabric_now(sim->fabric) >= deadline_ns)
-			return SPR_ETIMEOUT;
+		int r = sim->any_killed || fiber->killed ? SPR_ELOST : 0;
+
+		if (r == 0 && spri_fabric_now(sim->fabric) >= deadline_ns)
+			r = SPR_ETIMEOUT;
+		if (r < 0) { /* it takes its place back, for the next try */
+			m->joined--;
+			fiber->meetings--;
+			return r;
+		}
 		fiber->state = FIBER_MEETS;
 		fiber->deadline_ns = deadline_ns;
 		sim->next_deadline = spri_min_u64(sim->next_deadline, deadline_ns);

@@ -6,6 +6,7 @@
 #include <internal/env.h>
 
 #include <errno.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,14 +96,20 @@ int spri_env_seconds(enum spri_env variable, uint64_t fallback_ns, uint64_t *out
 		     struct spri_text *text)
 {
 	const char *s = spri_env_get(variable);
-	char *end;
-	double v;
+	locale_t plain; /* a decimal point is a point, whatever the program's locale */
+	char *end = NULL;
+	double v = -1;
 
 	if (!s) {
 		*out_ns = fallback_ns;
 		return 0;
 	}
-	v = *s >= '0' && *s <= '9' ? strtod(s, &end) : -1;
+	plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+	if (plain == (locale_t)0)
+		return -errno;
+	if (*s >= '0' && *s <= '9')
+		v = strtod_l(s, &end, plain);
+	freelocale(plain);
 	if (!(v >= 1e-3 && v <= 1e6) || *end) {
 		spri_text_set(text, "%s is '%s', must be seconds from 0.001 to 1000000",
 			      spri_env_info(variable)->name, s);

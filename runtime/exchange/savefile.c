@@ -156,12 +156,15 @@ static int open_directory(const char *path, const char **base)
 static int replace_file(const struct spr_exchange *exchange, int directory, const char *base,
 			uint8_t *block)
 {
+	struct stat there;
 	uint64_t random;
 	char name[40];
 	int fd, r = spri_random_bytes(&random, sizeof random);
 
 	if (r < 0)
 		return r;
+	if (fstatat(directory, base, &there, 0) == 0 && !S_ISREG(there.st_mode))
+		return S_ISDIR(there.st_mode) ? -EISDIR : -EINVAL; /* a device is not replaced */
 	snprintf(name, sizeof name, ".sprxchg-%016llx", (unsigned long long)random);
 	fd = openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd < 0)
