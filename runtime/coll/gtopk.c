@@ -57,20 +57,11 @@ static int gtopk_start(struct spri_op *op)
 
 static int fold(struct spri_op *op, const struct spri_bracket *b)
 {
-	int r = 0;
+	int r = spri_tournament_fold(op, b);
 
-	if (b->folds && b->active) {
-		r = spri_tournament_merge(op, b->fold_peer, 0, true);
-		if (r == 0)
-			spri_tournament_cut(op, NULL, 0);
-	} else if (b->folds) {
-		r = spri_tournament_send(op, b->fold_peer, 0);
-	}
-	if (r)
-		return r;
-	op->stats.rounds += b->folds;
-	spri_tournament_next(op, b->active && b->n_rounds > 0 ? PLAY : UNFOLD, 0);
-	return 0;
+	if (r == 0)
+		spri_tournament_next(op, b->active && b->n_rounds > 0 ? PLAY : UNFOLD, 0);
+	return r;
 }
 
 static int play(struct spri_op *op, const struct spri_bracket *b)
@@ -91,18 +82,11 @@ static int play(struct spri_op *op, const struct spri_bracket *b)
 
 static int unfold(struct spri_op *op, const struct spri_bracket *b)
 {
-	uint32_t wire_round = 1 + b->n_rounds;
-	int r = 0;
+	int r = spri_tournament_unfold(op, b, 1 + b->n_rounds);
 
-	if (b->folds)
-		r = b->active ? spri_tournament_send(op, b->fold_peer, wire_round)
-			      : spri_tournament_take(op, b->fold_peer, wire_round);
-	if (r)
-		return r;
-	op->stats.rounds += b->folds;
-	spri_tournament_end(op);
-	spri_tournament_next(op, END, 0);
-	return 0;
+	if (r == 0)
+		spri_tournament_next(op, END, 0);
+	return r;
 }
 
 static int gtopk_step(struct spri_op *op)

@@ -74,28 +74,13 @@ static int tree_start(struct spri_op *op)
 	return spri_tournament_start(op, b.active ? level(&b) + b.folds : 0);
 }
 
-/* Takes a list in, and adopts what no longer fits. */
-static int join(struct spri_op *op, uint32_t from, uint32_t round)
-{
-	int r = spri_tournament_merge(op, from, round, true);
-
-	if (r == 0)
-		spri_tournament_cut(op, NULL, 0);
-	return r;
-}
-
 static int fold(struct spri_op *op, const struct spri_bracket *b)
 {
-	int r = 0;
+	int r = spri_tournament_fold(op, b);
 
-	if (b->folds)
-		r = b->active ? join(op, b->fold_peer, 0)
-			      : spri_tournament_send(op, b->fold_peer, 0);
-	if (r)
-		return r;
-	op->stats.rounds += b->folds;
-	spri_tournament_next(op, b->active ? UP : UNFOLD, 0);
-	return 0;
+	if (r == 0)
+		spri_tournament_next(op, b->active ? UP : UNFOLD, 0);
+	return r;
 }
 
 /* Round d of the way up, until the own list has gone up or, at the root, all rounds are played. */
@@ -108,7 +93,8 @@ static int up(struct spri_op *op, const struct spri_bracket *b)
 		spri_tournament_next(op, DOWN, 0);
 		return 0;
 	}
-	r = d < top ? join(op, child(b, d), 1 + d) : spri_tournament_send(op, parent(b), 1 + d);
+	r = d < top ? spri_tournament_join(op, child(b, d), 1 + d)
+		    : spri_tournament_send(op, parent(b), 1 + d);
 	if (r)
 		return r;
 	op->stats.rounds++;
@@ -141,18 +127,11 @@ static int down(struct spri_op *op, const struct spri_bracket *b)
 
 static int unfold(struct spri_op *op, const struct spri_bracket *b)
 {
-	uint32_t wire_round = 1 + 2 * b->n_rounds;
-	int r = 0;
+	int r = spri_tournament_unfold(op, b, 1 + 2 * b->n_rounds);
 
-	if (b->folds)
-		r = b->active ? spri_tournament_send(op, b->fold_peer, wire_round)
-			      : spri_tournament_take(op, b->fold_peer, wire_round);
-	if (r)
-		return r;
-	op->stats.rounds += b->folds;
-	spri_tournament_end(op);
-	spri_tournament_next(op, END, 0);
-	return 0;
+	if (r == 0)
+		spri_tournament_next(op, END, 0);
+	return r;
 }
 
 static int tree_step(struct spri_op *op)

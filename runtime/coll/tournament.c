@@ -245,6 +245,41 @@ void spri_tournament_cut(struct spri_op *op, const struct spri_bracket *bracket,
 	op->stats.merge_ns += spri_op_now(op) - start_ns;
 }
 
+int spri_tournament_join(struct spri_op *op, uint32_t from, uint32_t round)
+{
+	int r = spri_tournament_merge(op, from, round, true);
+
+	if (r == 0)
+		spri_tournament_cut(op, NULL, 0);
+	return r;
+}
+
+int spri_tournament_fold(struct spri_op *op, const struct spri_bracket *b)
+{
+	int r = 0;
+
+	if (b->folds)
+		r = b->active ? spri_tournament_join(op, b->fold_peer, 0)
+			      : spri_tournament_send(op, b->fold_peer, 0);
+	if (r == 0)
+		op->stats.rounds += b->folds;
+	return r;
+}
+
+int spri_tournament_unfold(struct spri_op *op, const struct spri_bracket *b, uint32_t round)
+{
+	int r = 0;
+
+	if (b->folds)
+		r = b->active ? spri_tournament_send(op, b->fold_peer, round)
+			      : spri_tournament_take(op, b->fold_peer, round);
+	if (r)
+		return r;
+	op->stats.rounds += b->folds;
+	spri_tournament_end(op);
+	return 0;
+}
+
 void spri_tournament_next(struct spri_op *op, uint32_t phase, uint32_t round)
 {
 	struct spri_tournament *t = op->state;

@@ -47,6 +47,20 @@ int spri_tournament_take(struct spri_op *op, uint32_t from, uint32_t round) SPRI
  */
 void spri_tournament_cut(struct spri_op *op, const struct spri_bracket *bracket, uint32_t d);
 
+/*
+ * Move: merges the partner's list, ours first, cuts, and adopts all that is cut off. Returns as
+ * merge.
+ */
+int spri_tournament_join(struct spri_op *op, uint32_t from, uint32_t round) SPRI_MUST;
+/*
+ * Round 0 of both algorithms: folded ranks send, their partners join. Returns 0, SPRI_AGAIN,
+ * negative.
+ */
+int spri_tournament_fold(struct spri_op *op, const struct spri_bracket *b) SPRI_MUST;
+/* Their last round: the partners send the result back; then mine is the result. Returns as fold. */
+int spri_tournament_unfold(struct spri_op *op, const struct spri_bracket *b,
+			   uint32_t round) SPRI_MUST;
+
 /* After a round: the cursor stands at the beginning of the next message. */
 void spri_tournament_next(struct spri_op *op, uint32_t phase, uint32_t round);
 /* After the last: mine is the result. */
