@@ -31,6 +31,8 @@
 
 #include <cpu.h>
 #include <gpu.h>
+#include <half.h>
+#include <importance.h>
 
 #define SPRI_NO_INDEX UINT64_MAX /* "there was none" */
 

@@ -29,9 +29,21 @@ struct spr_sim;	     /* sim.h */
 /* Largest number of elements of a vector: 2^48. Every count is 64 bits. */
 #define SPR_MAX_COUNT ((uint64_t)1 << 48)
 
-/* Value types. */
+/*
+ * Value types. In memory values are always SPR_F32; the others are for the wire, where a value is
+ * rounded to nearest (ties to even) and a finite one too large becomes the largest there is.
+ */
 enum spr_dtype {
-	SPR_F32 = 0 /* IEEE 754 single, 4 bytes */
+	SPR_F32 = 0, /* IEEE 754 single, 4 bytes */
+	SPR_F16 = 1, /* IEEE 754 half, 2 bytes */
+	SPR_BF16 = 2 /* the upper half of a single, 2 bytes */
+};
+
+/* How the indices of sparse lists travel; the result does not depend on it. */
+enum spr_codec {
+	SPR_CODEC_AUTO = 0,  /* the library's choice, the same on all ranks */
+	SPR_CODEC_RAW = 1,   /* 4 bytes per index: least work */
+	SPR_CODEC_PACKED = 2 /* gaps, as few bits as they need: fewest bytes */
 };
 
 /* What to do with NaN and infinity, in inputs and where sums make them. */

@@ -30,7 +30,7 @@ struct spri_algo {
 	uint8_t id; /* on the wire; never reused */
 	const char *name;
 	const char *about;
-	enum { SPRI_ALGO_DENSE, SPRI_ALGO_SPARSE, SPRI_ALGO_BYTES } kind;
+	enum { SPRI_ALGO_DENSE, SPRI_ALGO_SPARSE, SPRI_ALGO_MASKED, SPRI_ALGO_BYTES } kind;
 	/*
 	 * The ranks that `rank` talks to, written to out (room for 64), in any order,
 	 * duplicates allowed, symmetric. Returns their number.
@@ -91,7 +91,7 @@ struct spri_op {
 
 	/*
 	 * arguments; dense: in, out, count. bytes: in_bytes, out_bytes, count. sparse: in_list,
-	 * k, length
+	 * k, length, dtype, list_codec, step
 	 */
 	const float *in;
 	float *out;
@@ -101,6 +101,19 @@ struct spri_op {
 	struct spr_sparse in_list;
 	uint64_t k;
 	uint64_t length;
+	enum spr_dtype dtype; /* of values on the wire; dense and bytes: SPR_F32 */
+	uint8_t list_codec;   /* of sparse lists: SPRI_CODEC_RAW32 or _PACKED */
+	uint64_t step;	      /* of the exchange, or the caller's */
+	/*
+	 * masked: in, count, dtype, step; this rank's proposals, who proposes, and a note of
+	 * note_bytes that goes with each mask: in_bytes is this rank's, out_bytes receives those of
+	 * the broadcasters, by rank
+	 */
+	const uint64_t *mask;
+	uint64_t n_mask;
+	uint32_t n_broadcasters;
+	uint64_t seed;
+	uint32_t note_bytes;
 
 	/* results of sparse algorithms; memory of the algorithm's start(), freed by finish() */
 	struct spri_list sum;
@@ -125,7 +138,7 @@ const struct spri_algo *
 spri_algo_row(unsigned i); /* NULL past the last; the public ones come first */
 const struct spri_algo *spri_algo_find(const char *name);
 extern const struct spri_algo spri_algo_dense_ring, spri_algo_topk_allgather, spri_algo_gtopk,
-	spri_algo_gtopk_tree, spri_algo_allgather;
+	spri_algo_gtopk_tree, spri_algo_prune_ring, spri_algo_iwp_ring, spri_algo_allgather;
 
 /* ---- what algorithms are written with (transfer.c) ---- */
 
@@ -175,7 +188,10 @@ int spri_transfer_send_part(struct spri_op *op, uint32_t to, uint32_t round, uin
 			    const struct spri_block *block, uint64_t position, uint32_t n,
 			    bool last) SPRI_MUST;
 
-/* Most elements of a dense (4 bytes), raw32 (8 bytes) or bytes (1) chunk. The same on all ranks. */
+/*
+ * Most elements of a dense (4 or 2 bytes, by op->dtype), raw32 (4 more) or bytes (1) chunk; for
+ * other indexed codecs the most that any chunk can carry. The same on all ranks.
+ */
 uint32_t spri_transfer_room(const struct spri_op *op, uint8_t codec);
 
 /*
