@@ -148,6 +148,7 @@ static int post(struct ptp_link *link, unsigned end, uint64_t offset, size_t byt
 {
 	struct ptp_endpoint *e = &link->ends[end];
 	struct spr_write w;
+	const char *why;
 	int r;
 
 	w.size = sizeof w;
@@ -167,8 +168,8 @@ static int post(struct ptp_link *link, unsigned end, uint64_t offset, size_t byt
 	}
 	if (r == SPR_AGAIN)
 		return r;
-	return ptp_fail(link->config, "posting: %s; %s", spr_strerror(r),
-			spr_endpoint_error(e->endpoint));
+	why = spr_endpoint_error(e->endpoint);
+	return ptp_fail(link->config, "posting: %s%s%s", spr_strerror(r), *why ? "; " : "", why);
 }
 
 int ptp_post(struct ptp_link *link, unsigned end, uint64_t offset, size_t bytes, enum ptp_word word,

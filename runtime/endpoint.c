@@ -266,6 +266,14 @@ static int fill(struct spri_write *to, const struct spr_write *from)
 	return 0;
 }
 
+/* A post may meet the loss before its event was taken. Lock held. */
+static void explain(struct spr_endpoint *endpoint)
+{
+	if (!endpoint->lost)
+		spri_text_set(&endpoint->text, "%s",
+			      endpoint->context->transport->describe(endpoint->conn));
+}
+
 int spr_endpoint_post(struct spr_endpoint *endpoint, const struct spr_write *write)
 {
 	const struct spri_log *before;
@@ -280,6 +288,8 @@ int spr_endpoint_post(struct spr_endpoint *endpoint, const struct spr_write *wri
 	before = spri_context_enter(endpoint->context);
 	r = endpoint->lost ? endpoint->lost
 			   : endpoint->context->transport->post(endpoint->conn, &w);
+	if (spri_unlikely(r < 0))
+		explain(endpoint);
 	spri_context_leave(endpoint->context, before);
 	return r == SPRI_AGAIN ? SPR_AGAIN : spri_trace(r);
 }

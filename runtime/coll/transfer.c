@@ -65,6 +65,7 @@ static int send_chunk(struct spri_op *op, uint32_t to, const struct spri_codec *
 		      struct spri_chunk *chunk, const struct spri_block *block, uint64_t position)
 {
 	struct spri_link *link = spri_comm_link(op->comm, to);
+	const char *why;
 	uint8_t *buffer;
 	int r;
 
@@ -96,7 +97,8 @@ static int send_chunk(struct spri_op *op, uint32_t to, const struct spri_codec *
 	if (r == 0 && codec->id != SPRI_CODEC_BYTES)
 		op->stats.value_bytes += 4ull * chunk->count;
 	if (r < 0) {
-		spri_text_set(&op->text, "to rank %u: %s", to, spr_strerror(r));
+		why = link->conn->port->ops->describe(link->conn);
+		spri_text_set(&op->text, "to rank %u: %s", to, *why ? why : spr_strerror(r));
 		r = spri_comm_lost_status(r);
 	}
 	return r;

@@ -6,6 +6,7 @@
 #include <check.h>
 #include <internal/alloc.h>
 #include <sparring/sparring.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { BYTES = 5000, WRITES = 200 };
@@ -208,6 +209,73 @@ static int trespass(struct end *end, int rank)
 Test(endpoint, trespass)
 {
 	run(trespass);
+}
+
+/*
+ * ---- a post that meets the loss says why ----
+ *
+ * Over sockets. More writes have left than one poll reports, so that the transport knows of the
+ * loss behind them before the endpoint does.
+ */
+
+enum { PENDING = 100 };
+
+static void open_sides(struct spr_context *contexts[2], struct spr_endpoint *endpoints[2])
+{
+	struct spr_context_options options = {.size = sizeof options, .transport = "tcp"};
+	struct spr_endpoint_address addresses[2];
+	bool connected[2] = {false, false};
+
+	setenv("SPR_TCP_IF", "lo", 1);
+	for (int i = 0; i < 2; i++) {
+		cr_assert_eq(spr_context_open(&options, &contexts[i]), 0);
+		cr_assert_eq(spr_endpoint_create(contexts[i], &endpoints[i]), 0);
+		cr_assert_eq(spr_endpoint_address(contexts[i], &addresses[i]), 0);
+	}
+	for (int i = 0; i < 2; i++)
+		cr_assert_eq(spr_endpoint_connect(endpoints[i], &addresses[1 - i], 1, i, "other"),
+			     0);
+	for (int i = 0; !connected[0] || !connected[1]; i = 1 - i) {
+		struct spr_event event;
+
+		if (spr_endpoint_poll(endpoints[i], &event, 1) == 1) {
+			cr_assert_eq(event.kind, SPR_EVENT_CONNECTED);
+			connected[i] = true;
+		}
+	}
+}
+
+/* Posts and takes an event each time, until a post fails. Returns how. */
+static int post_until_lost(struct spr_endpoint *endpoint)
+{
+	struct spr_write write = {.size = sizeof write, .notify = 1};
+	struct spr_event event;
+	int r;
+
+	do {
+		cr_assert_geq(spr_endpoint_poll(endpoint, &event, 1), 0);
+		r = spr_endpoint_post(endpoint, &write);
+	} while (r >= 0);
+	return r;
+}
+
+Test(endpoint, meet_loss)
+{
+	struct spr_write write = {.size = sizeof write, .notify = 1};
+	struct spr_context *contexts[2];
+	struct spr_endpoint *endpoints[2];
+	int r;
+
+	open_sides(contexts, endpoints);
+	for (int i = 0; i < PENDING; i++)
+		cr_assert_eq(spr_endpoint_post(endpoints[0], &write), 0);
+	spr_endpoint_destroy(endpoints[1]);
+	r = post_until_lost(endpoints[0]);
+	cr_assert(strncmp(spr_endpoint_error(endpoints[0]), "other: ", 7) == 0, "%s: \"%s\"",
+		  spr_strerror(r), spr_endpoint_error(endpoints[0]));
+	spr_endpoint_destroy(endpoints[0]);
+	spr_context_close(contexts[0]);
+	spr_context_close(contexts[1]);
 }
 
 /* ---- arguments ---- */
