@@ -46,13 +46,15 @@ struct spri_finite {
 /* ---- primitives: one row per instruction set ---- */
 
 /*
- * Scan: for i in [0, n): a = gradient[i] + residual[i]; shadow[i] = a; when key(a) ≥ threshold (and
- * a ≠ 0), append (base + i, a) to the candidates, in order. Appending stops when `capacity` is
- * reached, the scan goes on and counts all that would qualify.
+ * Scan: for i in [0, n): a = scale · gradient[i] + residual[i], the product rounded, then the sum;
+ * shadow[i] = a; when key(a) ≥ threshold (and a ≠ 0), append (base + i, a) to the candidates, in
+ * order. Appending stops when `capacity` is reached, the scan goes on and counts all that would
+ * qualify.
  */
 struct spri_scan {
 	const float *gradient;
 	const float *residual; /* NULL: zeros */
+	float scale;	       /* factor on the gradient; 1: none, exactly */
 	float *shadow; /* NULL: not written. Written with streaming stores where that helps. */
 	uint64_t n;
 	uint64_t base;	    /* added to indices */
@@ -94,9 +96,9 @@ const struct spri_kernel_row *spri_kernels(void);
 /* ---- operations ---- */
 
 /*
- * Exact top-k of |gradient + residual| with the rest kept in shadow, in one pass over memory when
- * the carried threshold holds, or when there is none; one pass more when it was too high
- * (`repaired`).
+ * Exact top-k of |scale · gradient + residual| with the rest kept in shadow, in one pass over
+ * memory when the carried threshold holds, or when there is none; one pass more when it was too
+ * high (`repaired`).
  *
  *   1. scan against `threshold` into the candidates
  *   2. no more room: cut them to the k best, and go on with a higher threshold
@@ -106,14 +108,15 @@ const struct spri_kernel_row *spri_kernels(void);
  *   6. next threshold: such that about 1.25 k would qualify on the same data
  *
  * Fewer than k non-zeros: all of them. k = 0: none. NaN/infinity by policy, on a rare second path
- * (scalar definition), with the same results on every row: DROP: a = residual when the gradient is
- * not finite, and zero when the sum is not.
+ * (scalar definition), with the same results on every row: DROP: a = residual when scale · gradient
+ * is not finite, and zero when the sum is not.
  * Scratch: spri_select_capacity(n, k) entries each at index and value (the result is in their first
  * `count`).
  */
 struct spri_select {
 	const float *gradient; /* n */
 	const float *residual; /* n, or NULL for zeros */
+	float scale;	       /* factor on the gradient, as in the scan */
 	float *shadow; /* n, or NULL when the rest is not wanted; must not overlap the inputs */
 	uint64_t n;
 	uint64_t base; /* index of element 0 */

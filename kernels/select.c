@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Select: the exact top-k of |gradient + residual| in one walk over memory.
+ * Select: the exact top-k of |scale · gradient + residual| in one walk over memory.
  *
  *   1. blocks are scanned, in order, against the carried threshold; candidates pile up
  *   2. when the next block might not find room, the pile is pruned to its k best and the threshold
@@ -35,6 +35,7 @@ struct walk {
 	const struct spri_kernel_row *row;
 	const float *gradient; /* or the shadow of the walk before */
 	const float *residual;
+	float scale;   /* on the gradient */
 	float *shadow; /* NULL: not written */
 	uint64_t n;
 	uint64_t base;
@@ -84,6 +85,7 @@ static void scan_init(const struct walk *w, struct spri_scan *scan, uint64_t at,
 	*scan = (struct spri_scan){
 		.gradient = w->gradient + at,
 		.residual = w->residual ? w->residual + at : NULL,
+		.scale = w->scale,
 		.shadow = w->shadow ? w->shadow + at : NULL,
 		.n = length,
 		.base = w->base + at,
@@ -101,7 +103,7 @@ static void drop_piece(const struct walk *w, uint64_t at, uint64_t length, float
 	for (uint64_t i = 0; i < length; i++) {
 		float r = w->residual ? w->residual[at + i] : 0.0f;
 
-		sum[i] = spri_sum_drop(w->gradient[at + i], r, w->base + at + i, finite);
+		sum[i] = spri_sum_drop(w->gradient[at + i] * w->scale, r, w->base + at + i, finite);
 	}
 }
 
@@ -123,6 +125,7 @@ static __attribute__((noinline)) void scan_drop(struct walk *w, struct spri_scan
 		scan_init(w, &scan, at + done, length);
 		scan.gradient = sum;
 		scan.residual = NULL;
+		scan.scale = 1.0f;
 		scan.shadow = NULL;
 		scan.index += block->n_candidates;
 		scan.value += block->n_candidates;
@@ -138,7 +141,9 @@ static void note_lowest(const struct walk *w, uint64_t at, uint64_t length,
 			struct spri_finite *finite)
 {
 	for (uint64_t i = at; i < at + length; i++) {
-		if (spri_f32_nonfinite(w->gradient[i] + (w->residual ? w->residual[i] : 0.0f))) {
+		float r = w->residual ? w->residual[i] : 0.0f;
+
+		if (spri_f32_nonfinite(w->gradient[i] * w->scale + r)) {
 			spri_finite_note(finite, w->base + i);
 			return;
 		}
@@ -188,6 +193,7 @@ static void walk_again(struct walk *w)
 	if (w->shadow) {
 		w->gradient = w->shadow;
 		w->residual = NULL;
+		w->scale = 1.0f;
 		w->shadow = NULL;
 	}
 	w->found.count = 0;
@@ -253,6 +259,7 @@ void spri_select(struct spri_select *s)
 		.row = spri_kernels(),
 		.gradient = s->gradient,
 		.residual = s->residual,
+		.scale = s->scale,
 		.shadow = s->shadow,
 		.n = s->n,
 		.base = s->base,

@@ -19,6 +19,7 @@ enum store { STORE_NONE, STORE_PLAIN, STORE_STREAM };
 struct scan_state {
 	__m256i below; /* threshold − 1: a key qualifies when it is greater, as signed numbers */
 	__m256i top;   /* largest keys seen */
+	__m256 scale;
 	uint32_t threshold; /* 1 to 2^31 */
 	uint32_t scalar_top;
 };
@@ -60,7 +61,8 @@ static inline void append(struct spri_scan *s, uint64_t at, __m256 a, unsigned m
 static void scan_scalar(struct spri_scan *s, struct scan_state *state, uint64_t at, uint64_t end)
 {
 	for (; at < end; at++) {
-		float a = spri_sum(s->gradient[at], s->residual ? s->residual[at] : 0.0f);
+		float r = s->residual ? s->residual[at] : 0.0f;
+		float a = spri_sum(s->gradient[at] * s->scale, r);
 		uint32_t key = spri_f32_key(a);
 
 		if (s->shadow)
@@ -85,9 +87,10 @@ static inline __attribute__((always_inline)) void scan_turn(struct spri_scan *s,
 	for (unsigned v = 0; v < 4; v++) {
 		uint64_t i = at + v * LANES;
 		__m256 r = residual ? _mm256_loadu_ps(s->residual + i) : _mm256_setzero_ps();
+		__m256 g = _mm256_mul_ps(_mm256_loadu_ps(s->gradient + i), state->scale);
 		__m256i key;
 
-		a[v] = add(_mm256_loadu_ps(s->gradient + i), r, &key);
+		a[v] = add(g, r, &key);
 		above[v] = _mm256_cmpgt_epi32(key, state->below);
 		state->top = _mm256_max_epu32(state->top, key);
 		if (store == STORE_STREAM)
@@ -145,7 +148,8 @@ static bool any_nonfinite(const struct scan_state *state)
 void spri_scan_avx2(struct spri_scan *s)
 {
 	struct spri_fpenv env = spri_fp_enter();
-	struct scan_state state = {.top = _mm256_setzero_si256()};
+	struct scan_state state = {.top = _mm256_setzero_si256(),
+				   .scale = _mm256_set1_ps(s->scale)};
 	enum store store = STORE_NONE;
 	uint64_t at = 0;
 

@@ -28,6 +28,7 @@ enum store { STORE_NONE, STORE_PLAIN, STORE_STREAM };
 struct scan_state {
 	__m512i threshold;
 	__m512i top; /* largest keys seen */
+	__m512 scale;
 };
 
 static void append_slowly(struct spri_scan *s, uint64_t at, __m512 a, __mmask16 mask)
@@ -88,7 +89,8 @@ static inline void scan_masked(struct spri_scan *s, struct scan_state *state, ui
 	__m512 r =
 		s->residual ? _mm512_maskz_loadu_ps(lanes, s->residual + at) : _mm512_setzero_ps();
 	__m512i key;
-	__m512 a = add(g, r, &key);
+	/* Lanes that are off stay 0 whatever the scale. */
+	__m512 a = add(_mm512_maskz_mul_ps(lanes, g, state->scale), r, &key);
 	__mmask16 mask = _mm512_cmpge_epu32_mask(key, state->threshold);
 
 	if (s->shadow)
@@ -110,9 +112,10 @@ static inline __attribute__((always_inline)) void scan_turn(struct spri_scan *s,
 	for (unsigned v = 0; v < 4; v++) {
 		uint64_t i = at + v * LANES;
 		__m512 r = residual ? _mm512_loadu_ps(s->residual + i) : _mm512_setzero_ps();
+		__m512 g = _mm512_mul_ps(_mm512_loadu_ps(s->gradient + i), state->scale);
 		__m512i key;
 
-		a[v] = add(_mm512_loadu_ps(s->gradient + i), r, &key);
+		a[v] = add(g, r, &key);
 		mask[v] = _mm512_cmpge_epu32_mask(key, state->threshold);
 		state->top = _mm512_max_epu32(state->top, key);
 		if (store == STORE_STREAM)
@@ -162,7 +165,8 @@ void spri_scan_avx512(struct spri_scan *s)
 {
 	struct spri_fpenv env = spri_fp_enter();
 	uint32_t threshold = s->threshold ? s->threshold : 1;
-	struct scan_state state = {_mm512_set1_epi32((int)threshold), _mm512_setzero_si512()};
+	struct scan_state state = {_mm512_set1_epi32((int)threshold), _mm512_setzero_si512(),
+				   _mm512_set1_ps(s->scale)};
 	enum store store = STORE_NONE;
 	uint64_t at = 0;
 

@@ -31,12 +31,13 @@ static void append(struct spri_scan *s, uint64_t at, const float *sum, unsigned 
 }
 
 /* Writes n sums, returns the largest key among them. */
-static inline uint32_t add_group(float *sum, const float *g, const float *r, unsigned n)
+static inline uint32_t add_group(float *sum, const float *g, const float *r, unsigned n,
+				 float scale)
 {
 	int32_t top = 0; /* keys fit in 31 bits */
 
 	for (unsigned j = 0; j < n; j++) {
-		float a = spri_sum(g[j], r[j]);
+		float a = spri_sum(g[j] * scale, r[j]);
 		int32_t key = (int32_t)spri_f32_key(a);
 
 		sum[j] = a;
@@ -59,8 +60,8 @@ void spri_scan_c(struct spri_scan *s)
 		float sum[GROUP];
 		uint32_t top;
 
-		top = n == GROUP ? add_group(sum, s->gradient + at, r, GROUP)
-				 : add_group(sum, s->gradient + at, r, n);
+		top = n == GROUP ? add_group(sum, s->gradient + at, r, GROUP, s->scale)
+				 : add_group(sum, s->gradient + at, r, n, s->scale);
 		if (s->shadow)
 			memcpy(s->shadow + at, sum, n * sizeof *sum);
 		if (top >= SPRI_INF_KEY)

@@ -101,6 +101,7 @@ static void run_scan(struct job *job)
 {
 	struct spri_scan s = {.gradient = job->field->gradient,
 			      .residual = job->field->residual,
+			      .scale = 1,
 			      .shadow = job->field->shadow,
 			      .n = job->n,
 			      .threshold = 0x7fffffff};
@@ -112,6 +113,7 @@ static void run_select(struct job *job)
 {
 	struct spri_select s = {.gradient = job->field->gradient,
 				.residual = job->field->residual,
+				.scale = 1,
 				.shadow = job->field->shadow,
 				.n = job->n,
 				.k = job->k,

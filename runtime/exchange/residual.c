@@ -94,6 +94,7 @@ int spri_residual_select(struct spr_exchange *exchange, const float *gradient, u
 	struct spri_select s = {
 		.gradient = gradient,
 		.residual = exchange->residual,
+		.scale = 1,
 		.shadow = exchange->shadow,
 		.n = exchange->n,
 		.k = k,

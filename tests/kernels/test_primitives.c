@@ -30,6 +30,7 @@ struct scan_case {
 	uint64_t capacity;
 	bool residual, shadow;
 	unsigned skew; /* floats off alignment */
+	float scale;
 };
 
 static void check_candidates(const struct scan_case *c, const struct spri_scan *s)
@@ -39,7 +40,7 @@ static void check_candidates(const struct scan_case *c, const struct spri_scan *
 	bool bad = false;
 
 	for (uint64_t i = 0; i < c->n; i++) {
-		float a = plain_sum(s->gradient[i], c->residual ? s->residual[i] : 0.0f);
+		float a = plain_sum(s->gradient[i] * c->scale, c->residual ? s->residual[i] : 0.0f);
 
 		bad = bad || is_bad(a);
 		if (c->shadow)
@@ -77,6 +78,7 @@ static void check_scan(const struct scan_case *c)
 	struct spri_scan s = {
 		.gradient = g.data,
 		.residual = c->residual ? r.data : NULL,
+		.scale = c->scale,
 		.shadow = c->shadow ? shadow.data : NULL,
 		.n = c->n,
 		.base = FAR_BASE,
@@ -120,14 +122,14 @@ static void scan_all(enum kind kind)
 		for (unsigned at = 0; size_at(at) != UINT64_MAX; at++) {
 			uint64_t n = size_at(at);
 			const struct scan_case cases[] = {
-				{row, kind, n, 1, n, true, true, 0},
-				{row, kind, n, middling(kind), n, true, true, 1},
-				{row, kind, n, middling(kind), n / 2, true, false, 3},
-				{row, kind, n, middling(kind), n / 3, false, true, 7},
-				{row, kind, n, middling(kind), 0, false, false, 9},
-				{row, kind, n, 0, n / 2 + 1, true, true, 11},
-				{row, kind, n, 0x7fffffff, 3, true, true, 13},
-				{row, kind, n, UINT32_MAX, 3, true, true, 15},
+				{row, kind, n, 1, n, true, true, 0, 1},
+				{row, kind, n, middling(kind), n, true, true, 1, 1},
+				{row, kind, n, middling(kind), n / 2, true, false, 3, 0.7f},
+				{row, kind, n, middling(kind), n / 3, false, true, 7, 1},
+				{row, kind, n, middling(kind), 0, false, false, 9, -3},
+				{row, kind, n, 0, n / 2 + 1, true, true, 11, 1e-30f},
+				{row, kind, n, 0x7fffffff, 3, true, true, 13, 1},
+				{row, kind, n, UINT32_MAX, 3, true, true, 15, INFINITY},
 			};
 
 			for (unsigned c = 0; c < sizeof cases / sizeof *cases; c++)

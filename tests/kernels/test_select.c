@@ -38,16 +38,16 @@ static float oracle_sum(struct oracle *o, uint64_t i, float g, float r, enum spr
 	return is_bad(sum) ? 0.0f : sum;
 }
 
-static struct oracle oracle_make(const float *g, const float *r, uint64_t n,
-				 enum spr_nonfinite policy)
+static struct oracle oracle_make(const struct spri_select *s)
 {
-	struct oracle o = {.n = n, .finite = {SPRI_NO_INDEX, 0}};
+	struct oracle o = {.n = s->n, .finite = {SPRI_NO_INDEX, 0}};
+	const float *r = s->residual;
 
-	o.sum = malloc((n + 1) * sizeof *o.sum);
-	o.ranked = malloc((n + 1) * sizeof *o.ranked);
+	o.sum = malloc((s->n + 1) * sizeof *o.sum);
+	o.ranked = malloc((s->n + 1) * sizeof *o.ranked);
 	expect(o.sum && o.ranked, "expected memory for a test");
-	for (uint64_t i = 0; i < n; i++) {
-		o.sum[i] = oracle_sum(&o, i, g[i], r ? r[i] : 0.0f, policy);
+	for (uint64_t i = 0; i < s->n; i++) {
+		o.sum[i] = oracle_sum(&o, i, s->gradient[i] * s->scale, r ? r[i] : 0.0f, s->policy);
 		if (size_of(o.sum[i]))
 			o.ranked[o.n_ranked++] = (struct entry){i, o.sum[i]};
 	}
@@ -79,6 +79,7 @@ struct select_case {
 	uint64_t n, k;
 	bool residual, shadow;
 	unsigned skew; /* floats off alignment */
+	float scale;   /* on the gradient; 0: none, that is 1 */
 };
 
 /* Inputs and outputs of a case. */
@@ -101,6 +102,7 @@ static void bench_open(struct bench *b, const struct select_case *c)
 	b->s = (struct spri_select){
 		.gradient = b->g.data,
 		.residual = c->residual ? b->r.data : NULL,
+		.scale = c->scale != 0 ? c->scale : 1,
 		.shadow = c->shadow ? b->shadow.data : NULL,
 		.n = c->n,
 		.base = FAR_BASE,
@@ -204,7 +206,7 @@ static void check_counts(struct select_case c, const uint64_t *ks, unsigned n_ks
 
 	probe.k = 0;
 	bench_open(&b, &probe);
-	o = oracle_make(b.s.gradient, b.s.residual, c.n, c.policy);
+	o = oracle_make(&b.s);
 	bench_close(&b);
 	for (unsigned row = 0; (c.row = usable_row(row)); row++) {
 		spri_isa_allow(c.row->isa);
@@ -221,6 +223,7 @@ static void check_counts(struct select_case c, const uint64_t *ks, unsigned n_ks
 
 static void check_size(uint64_t n, enum spr_nonfinite policy)
 {
+	static const float scales[] = {1, 0.3f, -2, 1e-3f};
 	const uint64_t ks[] = {0, 1, 2, n / 1000 + 1, n / 10, n / 2, n > 0 ? n - 1 : 0, n, n + 5};
 
 	for (int kind = 0; kind < KIND_COUNT; kind++) {
@@ -228,6 +231,7 @@ static void check_size(uint64_t n, enum spr_nonfinite policy)
 			struct select_case c = {.kind = (enum kind)kind, .policy = policy, .n = n};
 
 			c.residual = residual;
+			c.scale = scales[(n + (unsigned)kind) % 4];
 			check_counts(c, ks, sizeof ks / sizeof *ks);
 		}
 	}
@@ -265,6 +269,7 @@ Test(select, large)
 		struct select_case c = {.kind = (enum kind)kind, .n = 263017, .residual = true};
 
 		c.policy = (enum spr_nonfinite)(kind % 3);
+		c.scale = kind & 1 ? 0.7f : 1.0f;
 		check_counts(c, ks, sizeof ks / sizeof *ks);
 	}
 }
@@ -276,12 +281,13 @@ Test(select, next_threshold_lets_a_quarter_more_qualify)
 	static const uint64_t ks[] = {100, 1000, 20000};
 
 	for (unsigned i = 0; i < sizeof ks / sizeof *ks; i++) {
-		struct select_case c = {usable_row(0), KIND_SMALL, 0, 300000, ks[i], true, true, 0};
+		struct select_case c = {usable_row(0), KIND_SMALL, 0, 300000, ks[i],
+					true,	       true,	   0, 1};
 		struct oracle o;
 		struct bench b;
 
 		bench_open(&b, &c);
-		o = oracle_make(b.s.gradient, b.s.residual, c.n, c.policy);
+		o = oracle_make(&b.s);
 		for (unsigned step = 0; step < 4; step++) {
 			uint64_t qualified;
 
@@ -299,7 +305,7 @@ Test(select, next_threshold_lets_a_quarter_more_qualify)
 
 Test(select, a_shrinking_gradient_is_repaired_exactly)
 {
-	struct select_case c = {usable_row(0), KIND_SMALL, 0, 100000, 1000, true, true, 0};
+	struct select_case c = {usable_row(0), KIND_SMALL, 0, 100000, 1000, true, true, 0, 1};
 	struct oracle o;
 	struct bench b;
 
@@ -309,7 +315,7 @@ Test(select, a_shrinking_gradient_is_repaired_exactly)
 		((float *)b.g.data)[i] *= 0x1p-3f;
 		((float *)b.r.data)[i] *= 0x1p-3f;
 	}
-	o = oracle_make(b.s.gradient, b.s.residual, c.n, c.policy);
+	o = oracle_make(&b.s);
 	spri_select(&b.s);
 	cr_assert(b.s.repaired, "expected a second pass after the values shrank to an eighth");
 	check_result(&c, &b.s, &o);
@@ -336,7 +342,7 @@ Test(select, denormals_and_rounding_do_not_depend_on_the_caller)
 {
 #if defined(__x86_64__)
 	const unsigned flush = 0xffc0; /* FTZ, DAZ, towards zero, traps masked */
-	struct select_case c = {usable_row(0), KIND_DENORMAL, 0, 5000, 300, true, true, 1};
+	struct select_case c = {usable_row(0), KIND_DENORMAL, 0, 5000, 300, true, true, 1, 0.5f};
 	unsigned before = _mm_getcsr(), after;
 	struct oracle o;
 	struct bench b;
@@ -346,7 +352,7 @@ Test(select, denormals_and_rounding_do_not_depend_on_the_caller)
 		for (int kind = KIND_SMALL; kind < KIND_COUNT; kind++) {
 			c.kind = (enum kind)kind;
 			bench_open(&b, &c);
-			o = oracle_make(b.s.gradient, b.s.residual, c.n, c.policy);
+			o = oracle_make(&b.s);
 			_mm_setcsr(flush);
 			spri_select(&b.s);
 			after = _mm_getcsr();
