@@ -95,6 +95,14 @@ const struct spri_kernel_row *spri_kernels(void);
 
 /* ---- operations ---- */
 
+/* A sorted sparse list in memory of the caller's. */
+struct spri_list {
+	uint64_t *index;
+	float *value;
+	uint64_t count;
+	uint64_t capacity;
+};
+
 /*
  * Exact top-k of |scale · gradient + residual| with the rest kept in shadow, in one pass over
  * memory when the carried threshold holds, or when there is none; one pass more when it was too
@@ -125,8 +133,15 @@ struct spri_select {
 	uint32_t threshold; /* in: carried from the last step, 0: none; out: for the next */
 	uint64_t *index;    /* capacity entries */
 	float *value;
-	uint64_t capacity;	   /* ≥ spri_select_capacity(n, k) */
-	uint64_t count;		   /* out: entries selected, ascending by index */
+	uint64_t capacity; /* ≥ spri_select_capacity(n, k) */
+	uint64_t count;	   /* out: entries selected, ascending by index */
+	/*
+	 * out: the cut. Selected are the entries whose key is above cut_key, and those that equal
+	 * it up to index cut_index. Fewer than k non-zeros, or k ≥ n: 1 and UINT64_MAX. k = 0:
+	 * UINT32_MAX and 0.
+	 */
+	uint32_t cut_key;
+	uint64_t cut_index;
 	bool repaired;		   /* out: a second pass was needed */
 	struct spri_finite finite; /* out */
 };
@@ -134,13 +149,44 @@ struct spri_select {
 uint64_t spri_select_capacity(uint64_t n, uint64_t k);
 void spri_select(struct spri_select *s);
 
-/* A sorted sparse list in memory of the caller's. */
-struct spri_list {
-	uint64_t *index;
-	float *value;
-	uint64_t count;
-	uint64_t capacity;
+/*
+ * Select in parts, for who sends candidates while the scan goes on: begin, some until it returns
+ * false, end; the same bits as spri_select, however it is divided. Between two calls the caller may
+ * read the fields down to `pruned`, and write none.
+ */
+struct spri_select_walk {
+	struct spri_list found; /* candidates in select->index, ->value: ascending, appended to */
+	uint64_t scanned;	/* elements done */
+	/*
+	 * Key that was asked of every candidate from the beginning: the carried threshold; 0: none
+	 * was carried; 1 when k ≥ n, since all non-zeros will be selected.
+	 */
+	uint32_t floor;
+	uint32_t pruned; /* how often the pile was cut to its k best; entries move, some vanish */
+
+	struct spri_select *select; /* borrowed until the end */
+	const struct spri_kernel_row *row;
+	const float *gradient; /* or the shadow, in a second walk */
+	const float *residual;
+	float *shadow; /* NULL: not written */
+	float scale;
+	uint32_t threshold; /* rises with each prune */
+	bool crowded;	    /* the last block was so dense that the next must fit for certain */
+	struct spri_finite finite;
 };
+
+void spri_select_begin(struct spri_select *s, struct spri_select_walk *walk);
+
+/*
+ * Scans n elements more, rounded up to whole blocks (at most 65536). False when all are scanned.
+ */
+bool spri_select_some(struct spri_select_walk *walk, uint64_t n);
+
+/*
+ * Steps 3 to 6, when all are scanned. `repaired`: candidates of the first walk are all selected,
+ * and stand among the others.
+ */
+void spri_select_end(struct spri_select_walk *walk);
 
 /*
  * out += a ∪ b, appended behind out->count: sorted union, a's value + b's where both have the

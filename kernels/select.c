@@ -16,6 +16,9 @@
  * The carried threshold was too high (fewer than k qualified): a second walk, over the sums that
  * the first left in the shadow (over the inputs when there is none), from the smallest key on.
  *
+ * Between two blocks a caller may look at the pile and send what stands there: entries stay where
+ * they are until a prune, and the blocks are the same however the walk is divided.
+ *
  * Not finite: the scan of the block says so. ERROR and PROPAGATE: the outputs are right as they
  * are, the lowest index is looked for in that block. DROP: the block is made again in scalar code,
  * piece by piece.
@@ -30,44 +33,26 @@
 #define PIECE 2048u	 /* elements of a piece under DROP; 8 KiB of stack */
 #define SLACK 4096u	 /* candidates beyond 2 k that always find room */
 
-/* One walk over the sums. */
-struct walk {
-	const struct spri_kernel_row *row;
-	const float *gradient; /* or the shadow of the walk before */
-	const float *residual;
-	float scale;   /* on the gradient */
-	float *shadow; /* NULL: not written */
-	uint64_t n;
-	uint64_t base;
-	uint64_t k;
-	enum spr_nonfinite policy;
-	uint32_t threshold; /* rises with each prune */
-	bool pruned;
-	bool crowded;		/* the last block was so dense that the next must fit for certain */
-	struct spri_list found; /* the candidates */
-	struct spri_finite finite;
-};
-
 uint64_t spri_select_capacity(uint64_t n, uint64_t k)
 {
 	return k >= n / 2 ? n : spri_min_u64(n, 2 * k + SLACK);
 }
 
-static void prune(struct walk *w)
+static void prune(struct spri_select_walk *w)
 {
 	uint64_t n_equal;
 	uint32_t key;
 
-	if (w->found.count <= w->k)
+	if (w->found.count <= w->select->k)
 		return;
-	spri_cut(w->found.value, w->found.count, w->k, &key, &n_equal);
-	spri_cut_apply(&w->found, w->k, key, n_equal, NULL);
+	spri_cut(w->found.value, w->found.count, w->select->k, &key, &n_equal);
+	spri_cut_apply(&w->found, w->select->k, key, n_equal, NULL);
 	w->threshold = key + 1;
-	w->pruned = true;
+	w->pruned++;
 }
 
 /* How many of the `left` elements to scan next. */
-static uint64_t next_length(struct walk *w, uint64_t left)
+static uint64_t next_length(struct spri_select_walk *w, uint64_t left)
 {
 	uint64_t room = w->found.capacity - w->found.count;
 
@@ -80,7 +65,8 @@ static uint64_t next_length(struct walk *w, uint64_t left)
 	return spri_min_u64(spri_min_u64(BLOCK, room), left);
 }
 
-static void scan_init(const struct walk *w, struct spri_scan *scan, uint64_t at, uint64_t length)
+static void scan_init(const struct spri_select_walk *w, struct spri_scan *scan, uint64_t at,
+		      uint64_t length)
 {
 	*scan = (struct spri_scan){
 		.gradient = w->gradient + at,
@@ -88,7 +74,7 @@ static void scan_init(const struct walk *w, struct spri_scan *scan, uint64_t at,
 		.scale = w->scale,
 		.shadow = w->shadow ? w->shadow + at : NULL,
 		.n = length,
-		.base = w->base + at,
+		.base = w->select->base + at,
 		.threshold = w->threshold,
 		.index = w->found.index + w->found.count,
 		.value = w->found.value + w->found.count,
@@ -97,18 +83,19 @@ static void scan_init(const struct walk *w, struct spri_scan *scan, uint64_t at,
 }
 
 /* The sums of a piece under DROP. */
-static void drop_piece(const struct walk *w, uint64_t at, uint64_t length, float *sum,
+static void drop_piece(const struct spri_select_walk *w, uint64_t at, uint64_t length, float *sum,
 		       struct spri_finite *finite)
 {
 	for (uint64_t i = 0; i < length; i++) {
 		float r = w->residual ? w->residual[at + i] : 0.0f;
 
-		sum[i] = spri_sum_drop(w->gradient[at + i] * w->scale, r, w->base + at + i, finite);
+		sum[i] = spri_sum_drop(w->gradient[at + i] * w->scale, r, w->select->base + at + i,
+				       finite);
 	}
 }
 
 /* A block with non-finite values under DROP: as its scan would have gone had they been zero. */
-static __attribute__((noinline)) void scan_drop(struct walk *w, struct spri_scan *block,
+static __attribute__((noinline)) void scan_drop(struct spri_select_walk *w, struct spri_scan *block,
 						uint64_t at, struct spri_finite *finite)
 {
 	float sum[PIECE];
@@ -137,21 +124,21 @@ static __attribute__((noinline)) void scan_drop(struct walk *w, struct spri_scan
 }
 
 /* Under ERROR and PROPAGATE: the lowest index of the walk; blocks come in order. */
-static void note_lowest(const struct walk *w, uint64_t at, uint64_t length,
+static void note_lowest(const struct spri_select_walk *w, uint64_t at, uint64_t length,
 			struct spri_finite *finite)
 {
 	for (uint64_t i = at; i < at + length; i++) {
 		float r = w->residual ? w->residual[i] : 0.0f;
 
 		if (spri_f32_nonfinite(w->gradient[i] * w->scale + r)) {
-			spri_finite_note(finite, w->base + i);
+			spri_finite_note(finite, w->select->base + i);
 			return;
 		}
 	}
 }
 
 /* Scans a block. False: more qualified than find room; nothing was taken, scan less. */
-static bool scan_block(struct walk *w, uint64_t at, uint64_t length)
+static bool scan_block(struct spri_select_walk *w, uint64_t at, uint64_t length)
 {
 	struct spri_finite finite = w->finite;
 	struct spri_scan scan;
@@ -159,7 +146,7 @@ static bool scan_block(struct walk *w, uint64_t at, uint64_t length)
 	scan_init(w, &scan, at, length);
 	w->row->scan(&scan);
 	if (spri_unlikely(scan.nonfinite)) {
-		if (w->policy == SPR_NONFINITE_DROP)
+		if (w->select->policy == SPR_NONFINITE_DROP)
 			scan_drop(w, &scan, at, &finite);
 		else if (finite.bad_index == SPRI_NO_INDEX)
 			note_lowest(w, at, length, &finite);
@@ -175,18 +162,19 @@ static bool scan_block(struct walk *w, uint64_t at, uint64_t length)
 	return true;
 }
 
-static void walk_all(struct walk *w)
+/* Scans block after block, until `end` or a little beyond. */
+static void walk_until(struct spri_select_walk *w, uint64_t end)
 {
-	for (uint64_t at = 0; at < w->n;) {
-		uint64_t length = next_length(w, w->n - at);
+	while (w->scanned < end) {
+		uint64_t length = next_length(w, w->select->n - w->scanned);
 
-		if (scan_block(w, at, length))
-			at += length;
+		if (scan_block(w, w->scanned, length))
+			w->scanned += length;
 	}
 }
 
 /* A second walk, after one that found too few: over the sums, from the smallest key on. */
-static void walk_again(struct walk *w)
+static void walk_again(struct spri_select_walk *w)
 {
 	struct spri_finite finite = w->finite;
 
@@ -198,7 +186,8 @@ static void walk_again(struct walk *w)
 	}
 	w->found.count = 0;
 	w->threshold = 1;
-	walk_all(w);
+	w->scanned = 0;
+	walk_until(w, w->select->n);
 	w->finite = finite; /* that of the first walk, which saw the inputs */
 }
 
@@ -206,9 +195,9 @@ static void walk_again(struct walk *w)
  * The key that about `want` entries of the same data reach. Among the candidates when there are
  * enough; else below the cut, by the distance in which the count last doubled.
  */
-static uint32_t next_threshold(const struct walk *w, uint32_t cut)
+static uint32_t next_threshold(const struct spri_select_walk *w, uint32_t cut)
 {
-	uint64_t k = w->k, want = k + k / 4 + 16;
+	uint64_t k = w->select->k, want = k + k / 4 + 16;
 	uint32_t key, doubling = 1u << 20;
 	uint64_t n_equal, distance;
 
@@ -231,60 +220,84 @@ static uint32_t next_threshold(const struct walk *w, uint32_t cut)
 	return distance < cut ? cut - (uint32_t)distance : 1;
 }
 
-/* Steps 3 and 4. */
-static void finish(struct spri_select *s, struct walk *w)
+/* Steps 3 and 4, for k > 0. */
+static void finish(struct spri_select *s, struct spri_select_walk *w)
 {
-	uint64_t n_equal;
-	uint32_t cut;
+	uint64_t n_equal, i;
 
-	if (w->found.count > s->k) {
-		spri_cut(w->found.value, w->found.count, s->k, &cut, &n_equal);
-		s->threshold = next_threshold(w, cut);
-		spri_cut_apply(&w->found, s->k, cut, n_equal, NULL);
-	} else if (w->found.count == s->k && s->k < s->n) {
-		spri_cut(w->found.value, w->found.count, s->k, &cut, &n_equal);
-		s->threshold = next_threshold(w, cut);
-	} else {
-		s->threshold = 1; /* whatever there is */
+	s->threshold = 1; /* whatever there is */
+	s->cut_key = 1;
+	s->cut_index = UINT64_MAX;
+	if (w->found.count >= s->k && s->k < s->n) {
+		spri_cut(w->found.value, w->found.count, s->k, &s->cut_key, &n_equal);
+		s->threshold = next_threshold(w, s->cut_key);
+		spri_cut_apply(&w->found, s->k, s->cut_key, n_equal, NULL);
+		for (i = s->k - 1; spri_f32_key(s->value[i]) != s->cut_key;)
+			i--; /* ends: the worst of the k has this key */
+		s->cut_index = s->index[i];
 	}
 	s->count = w->found.count;
-	for (uint64_t i = 0; s->shadow && i < s->count; i++)
+	for (i = 0; s->shadow && i < s->count; i++)
 		s->shadow[s->index[i] - s->base] = 0.0f;
 }
 
-void spri_select(struct spri_select *s)
+void spri_select_begin(struct spri_select *s, struct spri_select_walk *w)
 {
-	struct spri_fpenv env = spri_fp_enter();
-	struct walk w = {
+	assert(s->capacity >= spri_select_capacity(s->n, s->k));
+	*w = (struct spri_select_walk){
+		.select = s,
 		.row = spri_kernels(),
 		.gradient = s->gradient,
 		.residual = s->residual,
 		.scale = s->scale,
 		.shadow = s->shadow,
-		.n = s->n,
-		.base = s->base,
-		.k = s->k,
-		.policy = s->policy,
-		.threshold = s->k >= s->n || s->threshold == 0 ? 1 : s->threshold,
+		.floor = s->k >= s->n ? 1 : s->threshold,
 		.found = {s->index, s->value, 0, s->capacity},
 		.finite = SPRI_FINITE_NONE,
 	};
-
-	assert(s->capacity >= spri_select_capacity(s->n, s->k));
+	if (s->k == 0)
+		w->floor = UINT32_MAX; /* nothing qualifies; the sums still go to the shadow */
+	w->threshold = w->floor ? w->floor : 1;
+	w->crowded = w->threshold == 1 && s->capacity < s->n;
 	s->repaired = false;
 	s->count = 0;
-	if (s->k == 0) {
-		w.threshold = UINT32_MAX; /* nothing qualifies; the sums still go to the shadow */
-		walk_all(&w);
-	} else {
-		w.crowded = w.threshold == 1 && s->capacity < s->n;
-		walk_all(&w);
-		if (w.found.count < s->k && !w.pruned && w.threshold > 1) {
-			s->repaired = true;
-			walk_again(&w);
-		}
-		finish(s, &w);
-	}
-	s->finite = w.finite;
+}
+
+bool spri_select_some(struct spri_select_walk *w, uint64_t n)
+{
+	struct spri_fpenv env = spri_fp_enter();
+	uint64_t left = w->select->n - w->scanned;
+
+	walk_until(w, w->scanned + spri_min_u64(n, left));
 	spri_fp_leave(env);
+	return w->scanned < w->select->n;
+}
+
+void spri_select_end(struct spri_select_walk *w)
+{
+	struct spri_fpenv env = spri_fp_enter();
+	struct spri_select *s = w->select;
+
+	assert(w->scanned == s->n);
+	if (s->k == 0) {
+		s->cut_key = UINT32_MAX;
+		s->cut_index = 0;
+	} else {
+		if (w->found.count < s->k && !w->pruned && w->threshold > 1) {
+			s->repaired = true;
+			walk_again(w);
+		}
+		finish(s, w);
+	}
+	s->finite = w->finite;
+	spri_fp_leave(env);
+}
+
+void spri_select(struct spri_select *s)
+{
+	struct spri_select_walk w;
+
+	spri_select_begin(s, &w);
+	spri_select_some(&w, s->n);
+	spri_select_end(&w);
 }
