@@ -71,7 +71,12 @@ static int check_payload(const struct spri_chunk *chunk, size_t room, struct spr
 		spri_text_set(text, "chunk: unknown codec %u", chunk->codec);
 		return spri_trace(SPR_EPROTOCOL);
 	}
-	bound = codec->bound(chunk->count);
+	if (!codec->valued && chunk->dtype != 0) {
+		spri_text_set(text, "chunk: dtype %u in codec %s, which has no values",
+			      chunk->dtype, codec->name);
+		return spri_trace(SPR_EPROTOCOL);
+	}
+	bound = codec->bound(chunk->count, chunk->dtype);
 	if (chunk->payload_bytes > room - SPRI_CHUNK_HEADER) {
 		spri_text_set(text, "chunk: %u payload bytes in a buffer of %zu",
 			      chunk->payload_bytes, room);
@@ -87,7 +92,7 @@ static int check_payload(const struct spri_chunk *chunk, size_t room, struct spr
 
 static int check_fields(const struct spri_chunk *chunk, struct spri_text *text)
 {
-	if (chunk->dtype != SPR_F32) {
+	if (chunk->dtype > SPR_BF16) {
 		spri_text_set(text, "chunk: unknown dtype %u", chunk->dtype);
 		return spri_trace(SPR_EPROTOCOL);
 	}

@@ -32,7 +32,7 @@ struct spri_outcome {
 /* The header, unpacked. Offsets on the wire in brackets. */
 struct spri_chunk {
 	uint8_t codec;	    /* [3] id of the codec; magic u16 is at [0], version u8 at [2] */
-	uint8_t dtype;	    /* [4] enum spr_dtype */
+	uint8_t dtype;	    /* [4] enum spr_dtype of the values; 0 when there are none */
 	uint8_t flags;	    /* [5] SPRI_CHUNK_* */
 	uint8_t algo;	    /* [6] id of the algorithm; [7] is 0 */
 	uint32_t seq;	    /* [8] number of the operation */
@@ -50,8 +50,9 @@ struct spri_chunk {
 void spri_chunk_pack(uint8_t *buffer, const struct spri_chunk *chunk);
 /*
  * Reads and checks a header out of a landing buffer of `room` bytes that the peer can still write
- * to: copied once, then checked (magic, version, CRC, known codec and dtype, payload within room
- * and right for codec and count). Returns 0; SPR_EVERSION, SPR_EPROTOCOL with a text.
+ * to: copied once, then checked (magic, version, CRC, known codec, dtype right for it, payload
+ * within room and right for codec, dtype and count). Returns 0; SPR_EVERSION, SPR_EPROTOCOL with a
+ * text.
  */
 int spri_chunk_unpack(const uint8_t *buffer, size_t room, struct spri_chunk *chunk,
 		      struct spri_text *text) SPRI_MUST;
@@ -62,31 +63,43 @@ struct spri_codec {
 	const char *name;
 	const char *about;
 	bool indexed; /* carries indices (sparse), or not (dense, bytes) */
+	bool valued;  /* carries values of the chunk's dtype; else that is 0 (masks, bytes) */
 	bool exact;   /* a payload of `count` entries has bound(count) bytes, no fewer */
+	/* Most entries that any chunk of `room` payload bytes can carry. */
+	uint32_t (*most)(size_t room, enum spr_dtype dtype);
 	/* Payload bytes of `count` entries, at most. */
-	uint64_t (*bound)(uint64_t count);
+	uint64_t (*bound)(uint64_t count, enum spr_dtype dtype);
 	/*
 	 * Most entries, counted from the first of the n given, that one chunk of `room` payload
 	 * bytes can carry (raw32: also bounded by index[i] − index[0] < 2^32). ≥ 1 when n ≥ 1.
 	 */
-	uint32_t (*fit)(const uint64_t *index, uint64_t n, size_t room);
+	uint32_t (*fit)(const uint64_t *index, uint64_t n, size_t room, enum spr_dtype dtype);
 	/*
-	 * Encodes n entries (fit() allows them); returns payload bytes. Dense codecs ignore
-	 * index; for `bytes`, value points to n bytes.
+	 * Encodes n entries (fit() allows them); returns payload bytes. Values go as dtype: those
+	 * that it cannot hold exactly are rounded (spri_round before, to know the errors). Dense
+	 * codecs ignore index, mask codecs value; for `bytes`, value points to n bytes.
 	 */
-	uint32_t (*encode)(uint8_t *payload, const uint64_t *index, const float *value, uint32_t n);
+	uint32_t (*encode)(uint8_t *payload, const uint64_t *index, const float *value, uint32_t n,
+			   enum spr_dtype dtype);
 	/*
-	 * Decodes chunk->count entries into index/value (dense: value only; bytes: value points
-	 * to room for count bytes). All check that payload_bytes is right for count before
-	 * anything is written. Indexed codecs check: strictly ascending, first equals base, below
-	 * `length`, and above `after` (SPRI_NO_INDEX: nothing before). Reads every payload byte
-	 * once. Returns 0 or SPR_EPROTOCOL.
+	 * Decodes chunk->count entries into index/value (dense: value only; masks: index only;
+	 * bytes: value points to room for count bytes). All check that payload_bytes is right for
+	 * count and dtype before anything is written. Indexed codecs check: strictly ascending,
+	 * first equals base, below `length`, and above `after` (SPRI_NO_INDEX: nothing before).
+	 * Reads every payload byte once. Returns 0 or SPR_EPROTOCOL.
 	 */
 	int (*decode)(const struct spri_chunk *chunk, uint64_t *index, float *value, uint64_t after,
 		      uint64_t length);
 };
 
-enum { SPRI_CODEC_RAW32 = 1, SPRI_CODEC_DENSE = 2, SPRI_CODEC_BYTES = 3 };
+enum {
+	SPRI_CODEC_RAW32 = 1,  /* offsets and values */
+	SPRI_CODEC_DENSE = 2,  /* values */
+	SPRI_CODEC_BYTES = 3,  /* octets */
+	SPRI_CODEC_PACKED = 4, /* gaps in few bits, and values */
+	SPRI_CODEC_GAPS = 5,   /* gaps alone: a mask */
+	SPRI_CODEC_BITMAP = 6, /* one bit per index from base on: a mask */
+};
 
 const struct spri_codec *spri_codec_row(unsigned i);
 const struct spri_codec *spri_codec_find(uint8_t id); /* NULL: unknown */

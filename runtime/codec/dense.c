@@ -1,33 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* dense: `count` values, f32, of the elements base, base + 1, … No indices, 4 bytes per element. */
-#include <string.h>
-
+/* dense: `count` values of the elements base, base + 1, … No indices, 4 or 2 bytes per element. */
 #include <codec/rows.h>
-#include <internal/bits.h>
-#include <internal/bytes.h>
+#include <codec/values.h>
 
-static uint64_t dense_bound(uint64_t count)
+static uint32_t dense_most(size_t room, enum spr_dtype dtype)
 {
-	return count * 4;
+	return (uint32_t)(spri_min_u64(room, UINT32_MAX) / spri_dtype_bytes(dtype));
 }
 
-static uint32_t dense_fit(const uint64_t *index, uint64_t n, size_t room)
+static uint64_t dense_bound(uint64_t count, enum spr_dtype dtype)
+{
+	return count * spri_dtype_bytes(dtype);
+}
+
+static uint32_t dense_fit(const uint64_t *index, uint64_t n, size_t room, enum spr_dtype dtype)
 {
 	(void)index;
-	return (uint32_t)spri_min_u64(spri_min_u64(n, room / 4), UINT32_MAX / 4);
+	return (uint32_t)spri_min_u64(n, dense_most(room, dtype));
 }
 
 static uint32_t dense_encode(uint8_t *payload, const uint64_t *index, const float *value,
-			     uint32_t n)
+			     uint32_t n, enum spr_dtype dtype)
 {
 	(void)index;
-	if (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && n > 0)
-		memcpy(payload, value, 4 * (size_t)n);
-	else
-		for (uint32_t i = 0; i < n; i++)
-			spri_put_u32(payload + 4 * (size_t)i, spri_f32_bits(value[i]));
-	return 4 * n;
+	spri_values_put(payload, value, n, dtype);
+	return (uint32_t)dense_bound(n, dtype);
 }
 
 static int dense_decode(const struct spri_chunk *chunk, uint64_t *index, float *value,
@@ -35,24 +33,22 @@ static int dense_decode(const struct spri_chunk *chunk, uint64_t *index, float *
 {
 	(void)index;
 	(void)after;
-	if (chunk->payload_bytes != dense_bound(chunk->count))
+	if (chunk->payload_bytes != dense_bound(chunk->count, chunk->dtype))
 		return spri_trace(SPR_EPROTOCOL);
 	if (chunk->base > length || chunk->count > length - chunk->base)
 		return spri_trace(SPR_EPROTOCOL);
-	if (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && chunk->count > 0)
-		memcpy(value, chunk->payload, chunk->payload_bytes);
-	else
-		for (uint32_t i = 0; i < chunk->count; i++)
-			value[i] = spri_f32_from_bits(spri_get_u32(chunk->payload + 4 * (size_t)i));
+	spri_values_get(value, chunk->payload, chunk->count, chunk->dtype);
 	return 0;
 }
 
 const struct spri_codec spri_codec_dense = {
 	SPRI_CODEC_DENSE,
 	"dense",
-	"32-bit floats of consecutive elements",
+	"values of consecutive elements",
 	false,
 	true,
+	true,
+	dense_most,
 	dense_bound,
 	dense_fit,
 	dense_encode,

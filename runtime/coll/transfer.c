@@ -51,15 +51,25 @@ uint64_t spri_op_now(const struct spri_op *op)
 
 uint32_t spri_transfer_room(const struct spri_op *op, uint8_t codec)
 {
-	uint32_t bytes = op->comm->chunk_bytes - SPRI_CHUNK_HEADER;
-	uint32_t entry = codec == SPRI_CODEC_RAW32 ? 8 : codec == SPRI_CODEC_DENSE ? 4 : 1;
+	return spri_codec_find(codec)->most(op->comm->chunk_bytes - SPRI_CHUNK_HEADER, op->dtype);
+}
 
-	return bytes / entry;
+static uint32_t encode(const struct spri_op *op, uint8_t *payload, const struct spri_codec *codec,
+		       const struct spri_block *block, uint64_t position, uint32_t n)
+{
+	const uint64_t *index = block->index ? block->index + position : NULL;
+	const void *value = NULL;
+
+	if (block->bytes)
+		value = block->bytes + position;
+	else if (block->value)
+		value = block->value + position;
+	return codec->encode(payload, index, value, n, op->dtype);
 }
 
 /*
  * Encodes n entries from position on into a chunk and posts it. Without payload in failed mode
- * (n is 0 then).
+ * (n is 0 then, and block may be NULL).
  */
 static int send_chunk(struct spri_op *op, uint32_t to, const struct spri_codec *codec,
 		      struct spri_chunk *chunk, const struct spri_block *block, uint64_t position)
@@ -78,24 +88,19 @@ static int send_chunk(struct spri_op *op, uint32_t to, const struct spri_codec *
 	r = spri_slots_reserve(link, op->lane, &buffer);
 	if (r)
 		return r;
-	if (chunk->count && block->bytes)
-		__builtin_memcpy(buffer + SPRI_CHUNK_HEADER, block->bytes + position, chunk->count);
 	if (chunk->count)
-		chunk->payload_bytes =
-			block->bytes ? chunk->count
-				     : codec->encode(buffer + SPRI_CHUNK_HEADER,
-						     block->index ? block->index + position : NULL,
-						     block->value + position, chunk->count);
+		chunk->payload_bytes = encode(op, buffer + SPRI_CHUNK_HEADER, codec, block,
+					      position, chunk->count);
 	chunk->codec = codec->id;
-	chunk->dtype = SPR_F32;
+	chunk->dtype = codec->valued ? (uint8_t)op->dtype : 0;
 	chunk->algo = op->algo->id;
 	chunk->seq = op->seq;
 	chunk->signature = op->signature;
 	chunk->outcome = op->outcome;
 	spri_chunk_pack(buffer, chunk);
 	r = spri_slots_send(link, op->lane, op->seq, SPRI_CHUNK_HEADER + chunk->payload_bytes);
-	if (r == 0 && codec->id != SPRI_CODEC_BYTES)
-		op->stats.value_bytes += 4ull * chunk->count;
+	if (r == 0 && codec->valued)
+		op->stats.value_bytes += (uint64_t)spri_dtype_bytes(op->dtype) * chunk->count;
 	if (r < 0) {
 		why = link->conn->port->ops->describe(link->conn);
 		spri_text_set(&op->text, "to rank %u: %s", to, *why ? why : spr_strerror(r));
@@ -114,7 +119,7 @@ static uint32_t chunk_entries(const struct spri_op *op, const struct spri_codec 
 		return 0;
 	if (codec->indexed)
 		return codec->fit(block->index + position, left,
-				  op->comm->chunk_bytes - SPRI_CHUNK_HEADER);
+				  op->comm->chunk_bytes - SPRI_CHUNK_HEADER, op->dtype);
 	return (uint32_t)spri_min_u64(left, spri_transfer_room(op, codec->id));
 }
 

@@ -115,7 +115,8 @@ Test(codec, malformed_fields_are_refused)
 		{"version 2", 2, 1, 2, SPR_EVERSION},
 		{"codec 0", 3, 1, 0, SPR_EPROTOCOL},
 		{"codec 200", 3, 1, 200, SPR_EPROTOCOL},
-		{"dtype 1", 4, 1, 1, SPR_EPROTOCOL},
+		{"dtype 1, which has other payload bytes", 4, 1, 1, SPR_EPROTOCOL},
+		{"dtype 3", 4, 1, 3, SPR_EPROTOCOL},
 		{"flag 4", 5, 1, 4, SPR_EPROTOCOL},
 		{"a count of 2^32 - 1", 20, 4, UINT32_MAX, SPR_EPROTOCOL},
 		{"a count one too small", 20, 4, 1, SPR_EPROTOCOL},
@@ -171,8 +172,8 @@ Test(codec, table_is_sound)
 	for (; spri_codec_row(n); n++) {
 		const struct spri_codec *row = spri_codec_row(n);
 
-		cr_assert(row->name && row->about && row->bound && row->fit && row->encode &&
-				  row->decode,
+		cr_assert(row->name && row->about && row->most && row->bound && row->fit &&
+				  row->encode && row->decode,
 			  "row %u is complete", n);
 		cr_assert_eq(spri_codec_find(row->id), row, "%s is found by its id (ids differ)",
 			     row->name);
@@ -214,14 +215,14 @@ Test(codec, payloads_have_the_recorded_bytes)
 	uint8_t got[64];
 	uint32_t bytes;
 
-	bytes = spri_codec_find(SPRI_CODEC_RAW32)->encode(got, index, value, 3);
+	bytes = spri_codec_find(SPRI_CODEC_RAW32)->encode(got, index, value, 3, SPR_F32);
 	cr_assert_eq(bytes, sizeof raw32, "raw32: expected 24 bytes, got %u", bytes);
 	cr_assert_arr_eq(got, raw32, sizeof raw32, "raw32: offsets from the base, then values");
-	bytes = spri_codec_find(SPRI_CODEC_DENSE)->encode(got, NULL, value, 3);
+	bytes = spri_codec_find(SPRI_CODEC_DENSE)->encode(got, NULL, value, 3, SPR_F32);
 	cr_assert_eq(bytes, 12, "dense: expected 12 bytes, got %u", bytes);
 	cr_assert_arr_eq(got, raw32 + 12, 12, "dense: the values");
 	bytes = spri_codec_find(SPRI_CODEC_BYTES)
-			->encode(got, NULL, (const float *)(const void *)"abc", 3);
+			->encode(got, NULL, (const float *)(const void *)"abc", 3, SPR_F32);
 	cr_assert_eq(bytes, 3, "bytes: expected 3 bytes, got %u", bytes);
 	cr_assert_arr_eq(got, "abc", 3, "bytes: as they are");
 }
@@ -243,11 +244,11 @@ Test(codec, every_row_round_trips)
 			memset(payload, 0xa5, sizeof payload);
 			memset(&out, 0x5a, sizeof out);
 			chunk.base = row->indexed ? in.index[0] : 7;
-			cr_assert_eq(row->fit(in.index, n, 8 * N), n, "%s: %u entries fit",
+			cr_assert_eq(row->fit(in.index, n, 8 * N, SPR_F32), n, "%s: %u entries fit",
 				     row->name, n);
-			chunk.payload_bytes = row->encode(payload, in.index, in.value, n);
-			cr_assert_leq(chunk.payload_bytes, row->bound(n), "%s: within its bound",
-				      row->name);
+			chunk.payload_bytes = row->encode(payload, in.index, in.value, n, SPR_F32);
+			cr_assert_leq(chunk.payload_bytes, row->bound(n, SPR_F32),
+				      "%s: within its bound", row->name);
 			for (size_t g = chunk.payload_bytes; g < sizeof payload; g++)
 				cr_assert_eq(payload[g], 0xa5,
 					     "%s: nothing written behind %u bytes", row->name,
@@ -275,16 +276,16 @@ Test(codec, raw32_fit_ends_a_chunk_before_an_offset_overflows)
 		for (uint32_t i = 0; i < N; i++)
 			index[i] = 5 + (uint64_t)i + (i >= cut ? UINT32_MAX : 0);
 		/* index[cut] is 2^32 − 1 + cut from the first: too far, from cut = 1 on */
-		cr_assert_eq(raw32->fit(index, N, 8 * N), cut, "expected %u, got %u", cut,
-			     raw32->fit(index, N, 8 * N));
+		cr_assert_eq(raw32->fit(index, N, 8 * N, SPR_F32), cut, "expected %u, got %u", cut,
+			     raw32->fit(index, N, 8 * N, SPR_F32));
 	}
 	index[0] = 10;
 	index[1] = 10 + (uint64_t)UINT32_MAX;
 	index[2] = 11 + (uint64_t)UINT32_MAX;
-	cr_assert_eq(raw32->fit(index, 2, 16), 2, "an offset of 2^32 - 1 fits");
-	cr_assert_eq(raw32->fit(index, 3, 24), 2, "an offset of 2^32 does not");
-	cr_assert_eq(raw32->fit(index, 3, 15), 1, "the room bounds it, too");
-	cr_assert_eq(raw32->fit(index, 0, 15), 0, "nothing of nothing");
+	cr_assert_eq(raw32->fit(index, 2, 16, SPR_F32), 2, "an offset of 2^32 - 1 fits");
+	cr_assert_eq(raw32->fit(index, 3, 24, SPR_F32), 2, "an offset of 2^32 does not");
+	cr_assert_eq(raw32->fit(index, 3, 15, SPR_F32), 1, "the room bounds it, too");
+	cr_assert_eq(raw32->fit(index, 0, 15, SPR_F32), 0, "nothing of nothing");
 }
 
 Test(codec, raw32_refuses_malformed_payloads)
@@ -367,7 +368,7 @@ Test(codec, unindexed_rows_check_their_place)
 		struct spri_chunk chunk = {
 			.codec = ids[i], .count = 4, .base = 6, .payload = payload};
 
-		chunk.payload_bytes = (uint32_t)row->bound(4);
+		chunk.payload_bytes = (uint32_t)row->bound(4, SPR_F32);
 		cr_assert_eq(row->decode(&chunk, NULL, value, 0, 10), 0, "%s: 6 … 9 of 10",
 			     row->name);
 		cr_assert_eq(row->decode(&chunk, NULL, value, 0, 9), SPR_EPROTOCOL,
@@ -399,7 +400,7 @@ Test(codec, random_chunks_decode_to_valid_lists_or_not_at_all)
 		struct spri_chunk chunk = {.codec = row->id,
 					   .count = count,
 					   .base = spri_philox(4, trial) % 40,
-					   .payload_bytes = (uint32_t)row->bound(count)};
+					   .payload_bytes = (uint32_t)row->bound(count, SPR_F32)};
 		uint64_t index[8], after = trial % 3 ? SPRI_NO_INDEX : spri_philox(5, trial) % 20;
 		float value[8];
 		int r;

@@ -191,7 +191,7 @@ static struct spri_chunk *add(uint8_t codec, uint32_t block, uint64_t base, uint
 		.block = block,
 		.count = n,
 		.base = base,
-		.payload_bytes = (uint32_t)spri_codec_find(codec)->bound(n),
+		.payload_bytes = (uint32_t)spri_codec_find(codec)->bound(n, SPR_F32),
 		.payload = payload,
 	};
 	for (uint32_t i = 0; codec == SPRI_CODEC_RAW32 && i < n; i++) {
