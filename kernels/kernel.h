@@ -85,6 +85,11 @@ struct spri_kernel_row {
 			uint64_t n, float factor);
 	/* out[i] = in[i] * factor; may be in place. NaN is canonical. */
 	void (*scale)(float *out, const float *in, uint64_t n, float factor);
+	/*
+	 * out[i] = a * x[i] + b * y[i], both products rounded, then the sum; out may equal x or y.
+	 * Returns true when some result was not finite. NaN is canonical.
+	 */
+	bool (*axpby)(float *out, float a, const float *x, float b, const float *y, uint64_t n);
 };
 
 /* Rows of the table, best first; NULL past the last. For tests and listings. */

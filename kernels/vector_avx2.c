@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* Reduce and scale with AVX2: four vectors a turn, then scalars. */
+/* Reduce, scale and axpby with AVX2: four vectors a turn, then scalars. */
 #include <immintrin.h>
 
 #include <fpenv.h>
@@ -77,4 +77,38 @@ void spri_scale_avx2(float *out, const float *in, uint64_t n, float factor)
 	for (; i < n; i++)
 		out[i] = spri_product(in[i], factor);
 	spri_fp_leave(env);
+}
+
+bool spri_axpby_avx2(float *out, float a, const float *x, float b, const float *y, uint64_t n)
+{
+	struct spri_fpenv env = spri_fp_enter();
+	__m256 factor_x = _mm256_set1_ps(a), factor_y = _mm256_set1_ps(b);
+	__m256i top = _mm256_setzero_si256();
+	uint32_t scalar_top = 0;
+	uint64_t i = 0;
+
+	for (; i + TURN <= n; i += TURN) {
+		__m256 sum[4];
+
+#pragma GCC unroll 4
+		for (unsigned v = 0; v < 4; v++) {
+			__m256 ax = _mm256_mul_ps(factor_x, _mm256_loadu_ps(x + i + v * LANES));
+			__m256 by = _mm256_mul_ps(factor_y, _mm256_loadu_ps(y + i + v * LANES));
+
+			sum[v] = canonical(_mm256_add_ps(ax, by));
+			top = _mm256_max_epu32(top, key_of(sum[v]));
+		}
+#pragma GCC unroll 4
+		for (unsigned v = 0; v < 4; v++)
+			_mm256_storeu_ps(out + i + v * LANES, sum[v]);
+	}
+	for (; i < n; i++) {
+		float sum = spri_sum(a * x[i], b * y[i]);
+
+		out[i] = sum;
+		if (spri_f32_key(sum) > scalar_top)
+			scalar_top = spri_f32_key(sum);
+	}
+	spri_fp_leave(env);
+	return scalar_top >= SPRI_INF_KEY || any_nonfinite(top);
 }

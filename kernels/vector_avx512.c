@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* Reduce and scale with AVX-512: four vectors a turn, then masked ones. */
+/* Reduce, scale and axpby with AVX-512: four vectors a turn, then masked ones. */
 #include <immintrin.h>
 
 #include <fpenv.h>
@@ -80,4 +80,42 @@ void spri_scale_avx512(float *out, const float *in, uint64_t n, float factor)
 		_mm512_mask_storeu_ps(out + i, lanes, canonical(_mm512_mul_ps(x, f)));
 	}
 	spri_fp_leave(env);
+}
+
+bool spri_axpby_avx512(float *out, float a, const float *x, float b, const float *y, uint64_t n)
+{
+	struct spri_fpenv env = spri_fp_enter();
+	__m512 factor_x = _mm512_set1_ps(a), factor_y = _mm512_set1_ps(b);
+	__m512i top = _mm512_setzero_si512();
+	uint64_t i = 0;
+
+	for (; i + TURN <= n; i += TURN) {
+		__m512 sum[4];
+
+#pragma GCC unroll 4
+		for (unsigned v = 0; v < 4; v++) {
+			__m512 ax = _mm512_mul_ps(factor_x, _mm512_loadu_ps(x + i + v * LANES));
+			__m512 by = _mm512_mul_ps(factor_y, _mm512_loadu_ps(y + i + v * LANES));
+
+			sum[v] = canonical(_mm512_add_ps(ax, by));
+			top = _mm512_max_epu32(top, key_of(sum[v]));
+		}
+#pragma GCC unroll 4
+		for (unsigned v = 0; v < 4; v++)
+			_mm512_storeu_ps(out + i + v * LANES, sum[v]);
+	}
+	for (; i < n; i += LANES) {
+		__mmask16 lanes = rest(n - i);
+		/* Lanes that are off stay 0 whatever the factors. */
+		__m512 ax =
+			_mm512_maskz_mul_ps(lanes, factor_x, _mm512_maskz_loadu_ps(lanes, x + i));
+		__m512 by =
+			_mm512_maskz_mul_ps(lanes, factor_y, _mm512_maskz_loadu_ps(lanes, y + i));
+		__m512 sum = canonical(_mm512_add_ps(ax, by));
+
+		top = _mm512_max_epu32(top, key_of(sum));
+		_mm512_mask_storeu_ps(out + i, lanes, sum);
+	}
+	spri_fp_leave(env);
+	return _mm512_reduce_max_epu32(top) >= SPRI_INF_KEY;
 }

@@ -5,8 +5,8 @@
  * as many bytes measured in the same run. Happy path:
  *
  *   1. for each size: two vectors that look like a gradient and a residual; the time of memcpy
- *   2. dense kernels per row: scan, reduce; per density: select from no threshold (first) and
- *      from the carried one (steady)
+ *   2. dense kernels per row: scan, reduce, axpby; per density: select from no threshold (first)
+ *      and from the carried one (steady)
  *   3. sparse kernels per list length: merge of two lists, cut, trim
  *   4. select's result is folded into a number that has to be the same on every row
  *
@@ -136,6 +136,13 @@ static void run_first(struct job *job)
 static void run_reduce(struct job *job)
 {
 	job->row->reduce(job->field->shadow, job->field->shadow, job->field->gradient, job->n);
+}
+
+/* Momentum: in place, like the training step. */
+static void run_axpby(struct job *job)
+{
+	job->row->axpby(job->field->shadow, 0.9f, job->field->shadow, 0.1f, job->field->gradient,
+			job->n);
 }
 
 static void run_norm(struct job *job)
@@ -269,6 +276,7 @@ static void measure_dense(struct report *r, struct field *field, uint64_t n)
 		job.row = row;
 		report_line(r, "scan", &job, time_ns(NULL, run_scan, &job), bytes, n);
 		report_line(r, "reduce", &job, time_ns(NULL, run_reduce, &job), bytes, n);
+		report_line(r, "axpby", &job, time_ns(NULL, run_axpby, &job), bytes, n);
 	}
 	job.row = NULL;
 	report_line(r, "norm", &job, time_ns(NULL, run_norm, &job), (double)n * 4, n);

@@ -144,7 +144,7 @@ Test(primitives, scan)
 		scan_all((enum kind)kind);
 }
 
-/* ---- reduce and scale ---- */
+/* ---- reduce, scale and axpby ---- */
 
 static void check_reduce(const struct spri_kernel_row *row, enum kind kind, uint64_t n,
 			 unsigned in_place)
@@ -206,6 +206,52 @@ Test(primitives, reduce_and_scale)
 				check_reduce(row, kind, size_at(at), (kind + 1) % 3);
 				check_scale(row, kind, size_at(at), factors[kind % 5]);
 				check_scale(row, kind, size_at(at), factors[(kind + at) % 5]);
+			}
+		}
+	}
+}
+
+static void check_axpby(const struct spri_kernel_row *row, enum kind kind, uint64_t n, float a,
+			float b)
+{
+	struct area x = area_make(n * sizeof(float), 4), y = area_make(n * sizeof(float), 12);
+	struct area want = area_make(n * sizeof(float), 0), own = area_make(n * sizeof(float), 20);
+	float *outs[] = {own.data, x.data, y.data};
+	bool bad = false;
+
+	for (unsigned i = 0; i < 3; i++) {
+		fill(x.data, n, kind, n + 1);
+		fill(y.data, n, kind, n + 2);
+		for (uint64_t j = 0; i == 0 && j < n; j++) {
+			float ax = a * ((float *)x.data)[j], by = b * ((float *)y.data)[j];
+
+			((float *)want.data)[j] = plain_sum(ax, by);
+			bad = bad || is_bad(((float *)want.data)[j]);
+		}
+		expect(row->axpby(outs[i], a, x.data, b, y.data, n) == bad,
+		       "%s kind %d n %lu factors %a %a: expected axpby to say %d",
+		       spri_isa_name(row->isa), kind, n, (double)a, (double)b, bad);
+		expect(memcmp(outs[i], want.data, n * sizeof(float)) == 0,
+		       "%s kind %d n %lu factors %a %a in place %u: expected the bits of the sums",
+		       spri_isa_name(row->isa), kind, n, (double)a, (double)b, i);
+	}
+	expect(area_close(&x) && area_close(&y) && area_close(&want) && area_close(&own),
+	       "%s n %lu: expected nothing to be written past an end", spri_isa_name(row->isa), n);
+}
+
+Test(primitives, axpby)
+{
+	static const float factors[][2] = {{1, 1},	     {0.9f, 0.1f},	{-3, 0.7f},
+					   {1, 0},	     {INFINITY, 1e-3f}, {1e-30f, 1e30f},
+					   {0.333f, -0.333f}};
+	const struct spri_kernel_row *row;
+
+	for (unsigned i = 0; (row = usable_row(i)); i++) {
+		for (unsigned at = 0; size_at(at) != UINT64_MAX; at++) {
+			for (unsigned kind = 0; kind < KIND_COUNT; kind++) {
+				const float *factor = factors[(kind + at) % 7];
+
+				check_axpby(row, kind, size_at(at), factor[0], factor[1]);
 			}
 		}
 	}
@@ -299,7 +345,8 @@ Test(primitives, table_is_ordered_and_complete)
 	for (; spri_kernel_row(i); i++) {
 		const struct spri_kernel_row *row = spri_kernel_row(i);
 
-		cr_assert(row->scan && row->reduce && row->histogram && row->scatter && row->scale,
+		cr_assert(row->scan && row->reduce && row->histogram && row->scatter &&
+				  row->scale && row->axpby,
 			  "row %u: expected no empty slot", i);
 		cr_assert(i == 0 || row->isa < spri_kernel_row(i - 1)->isa,
 			  "row %u: expected best first", i);
