@@ -29,6 +29,9 @@ static const int abort_statuses[] = {
 };
 #define ABORT_NOBODY 8u /* no rank is named */
 
+/* How long the end of a communicator that is of no use waits for its goodbyes. */
+#define BROKEN_PATIENCE_NS SPRI_NS_PER_S
+
 struct spri_link *spri_comm_link(const struct spr_comm *comm, uint32_t rank)
 {
 	uint32_t low = 0, high = comm->n_links;
@@ -228,8 +231,11 @@ static bool all_quiet(void *arg)
 	return true;
 }
 
-/* Says goodbye, at most for a second, and frees everything. Lock held. */
-static void free_comm(struct spr_comm *comm)
+/*
+ * Says goodbye, as long as that takes but at most patience_ns, and frees everything. Whoever
+ * finishes first must not take with it what its partners still wait for. Lock held.
+ */
+static void free_comm(struct spr_comm *comm, uint64_t patience_ns)
 {
 	struct spr_context *context = comm->context;
 	const struct spri_transport *t = context->transport;
@@ -241,7 +247,7 @@ static void free_comm(struct spr_comm *comm)
 		if (comm->links[i].conn)
 			t->close(comm->links[i].conn);
 	(void)!spri_progress_until(context, all_quiet, comm,
-				   spri_context_now(context) + SPRI_NS_PER_S);
+				   spri_context_now(context) + patience_ns);
 	for (uint32_t i = 0; i < comm->n_links; i++) {
 		t->destroy(comm->links[i].conn);
 		t->unregister(comm->links[i].landing_region);
@@ -307,7 +313,7 @@ static int create(struct spr_context *context, const struct spr_comm_options *op
 	r = spri_comm_join(comm, &meeting);
 	meeting.ops->close(&meeting);
 	if (r < 0)
-		free_comm(comm);
+		free_comm(comm, BROKEN_PATIENCE_NS);
 	else
 		*out = comm;
 	return r;
@@ -345,7 +351,7 @@ void spr_comm_destroy(struct spr_comm *comm)
 		spri_logf(SPR_LOG_ERROR,
 			  "communicator: not destroyed, it has operations in flight");
 	else
-		free_comm(comm);
+		free_comm(comm, comm->failed ? BROKEN_PATIENCE_NS : context->timeout_ns);
 	spri_context_leave(context, before);
 }
 

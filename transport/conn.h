@@ -12,7 +12,8 @@
  *                            ▲  stream ended, or  │
  *                            └──── newer hello ───┘
  *
- *          GOODBYE received       close()            FAREWELL, GOODBYE, end of stream, 1 s
+ *          GOODBYE received       close()            FAREWELL, GOODBYE, end of stream,
+ *                                                    1 s after the peer has all
  *      UP ────────────────► LEFT ─────────► CLOSING ────────────────────────────► DONE
  *       └────────────────── close() ──────────▲
  *

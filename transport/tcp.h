@@ -126,6 +126,8 @@ void spri_tcp_dial_expired(struct tcp_conn *c);
 int spri_tcp_post(struct spri_conn *base, const struct spri_write *write);
 /* Hands queued bytes to the kernel, at most TCP_BUDGET. Sets send_error on failure. */
 void spri_tcp_send(struct tcp_conn *c);
+/* Bytes that the peer's kernel does not have yet: ours, and those our kernel keeps. */
+uint64_t spri_tcp_left(const struct tcp_conn *c);
 /* Adds a frame that follows the queue. */
 void spri_tcp_send_tail(struct tcp_conn *c, enum spri_frame_type type, uint32_t immediate);
 /* Sends a message of the handshake, whole or not at all: 0, negative errno. */

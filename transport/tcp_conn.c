@@ -8,7 +8,9 @@
  *            may come by another of our addresses.
  *   close    queue, then GOODBYE. The peer answers FAREWELL behind its own queue (or says GOODBYE
  *            itself): from then on neither end has bytes under way, and closing the socket cannot
- *            turn into a reset that destroys what was sent.
+ *            turn into a reset that destroys what was sent. A peer that does not answer, but whose
+ *            kernel has acknowledged every byte, is waited for no longer than a second; one whose
+ *            kernel has not, as long as the bytes get fewer, and then for the timeout.
  *   destroy  closes the socket whatever the state.
  *
  * Failures: every one goes through spri_tcp_lose(), or through spri_tcp_refuse() when the peer is
@@ -79,6 +81,14 @@ static void set_deadline(struct tcp_conn *c, uint64_t at_ns)
 {
 	c->deadline_ns = at_ns;
 	spri_tcp_arm(tcp_port_of(c), at_ns);
+}
+
+/* Goodbye is on its way, or would be if the peer took bytes: spri_tcp_conn_expire() looks on. */
+static void await_farewell(struct tcp_conn *c)
+{
+	c->left = spri_tcp_left(c);
+	c->left_ns = spri_now_ns();
+	set_deadline(c, goodbye_deadline(c));
 }
 
 void spri_tcp_hang_up(struct tcp_conn *c)
@@ -295,7 +305,7 @@ void spri_tcp_close(struct spri_conn *base)
 	move(c, SPRI_CONN_CLOSING);
 	spri_tcp_send_tail(c, SPRI_FRAME_GOODBYE, 0);
 	if (c->send.sent == c->send.posted)
-		set_deadline(c, goodbye_deadline(c));
+		await_farewell(c);
 	if (c->writable)
 		spri_tcp_send(c);
 	spri_tcp_ready(c);
@@ -315,7 +325,7 @@ void spri_tcp_all_sent(struct tcp_conn *c)
 	else if (c->state == SPRI_CONN_CLOSING && c->peer_left)
 		done(c);
 	else if (c->state == SPRI_CONN_CLOSING)
-		set_deadline(c, goodbye_deadline(c));
+		await_farewell(c);
 }
 
 void spri_tcp_peer_left(struct tcp_conn *c)
@@ -388,6 +398,31 @@ bool spri_tcp_serve(struct tcp_conn *c, struct tcp_events *out)
 
 /* ---- deadlines ---- */
 
+static void took_nothing(struct tcp_conn *c)
+{
+	spri_tcp_lose(c, SPR_ETIMEOUT, "took no data for %.3g s",
+		      (double)tcp_port_of(c)->timeout_ns / SPRI_NS_PER_S);
+}
+
+/* No answer to our goodbye yet. */
+static void look_at_goodbye(struct tcp_conn *c)
+{
+	uint64_t left = spri_tcp_left(c), now = spri_now_ns();
+
+	if (left == 0) {
+		done(c);
+		return;
+	}
+	if (left == c->left && now >= spri_tcp_after(c->left_ns, tcp_port_of(c)->timeout_ns)) {
+		took_nothing(c);
+		return;
+	}
+	if (left != c->left)
+		c->left_ns = now;
+	c->left = left;
+	set_deadline(c, goodbye_deadline(c));
+}
+
 /* The deadline of the handshake, of goodbye, of a refusal. */
 static void expired(struct tcp_conn *c)
 {
@@ -404,10 +439,7 @@ static void expired(struct tcp_conn *c)
 		spri_tcp_lose(c, SPR_ETIMEOUT, "did not connect within %.3g s", seconds);
 		break;
 	case SPRI_CONN_CLOSING:
-		if (tcp_unsent(c))
-			spri_tcp_lose(c, SPR_ETIMEOUT, "took no goodbye in time");
-		else
-			done(c);
+		look_at_goodbye(c);
 		break;
 	case SPRI_CONN_REFUSING:
 		refused(c, false);
@@ -434,8 +466,7 @@ uint64_t spri_tcp_conn_expire(struct tcp_conn *c, uint64_t now)
 		if (c->peer_left && c->send.sent == c->send.posted)
 			spri_tcp_stream_ended(c, ETIMEDOUT);
 		else
-			spri_tcp_lose(c, SPR_ETIMEOUT, "took no data for %.3g s",
-				      (double)timeout_ns / SPRI_NS_PER_S);
+			took_nothing(c);
 	}
 	next = c->deadline_ns;
 	if (c->state == SPRI_CONN_DIALING || c->state == SPRI_CONN_ASKING)

@@ -20,7 +20,9 @@
 #include <internal/clock.h>
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 int spri_tcp_send_now(struct tcp_port *p, int fd, const void *bytes, size_t n)
@@ -35,6 +37,20 @@ int spri_tcp_send_now(struct tcp_port *p, int fd, const void *bytes, size_t n)
 	p->stats.wire_bytes += (uint64_t)r;
 	/* A new stream has room for a few hundred bytes; one that has not is of no use. */
 	return (size_t)r == n ? 0 : spri_trace(-ENOBUFS);
+}
+
+uint64_t spri_tcp_left(const struct tcp_conn *c)
+{
+	const struct tcp_send *s = &c->send;
+	uint64_t left = s->tail_bytes - s->tail_sent - s->offset;
+	int in_kernel = 0;
+
+	for (uint32_t i = s->sent; i != s->posted; i++)
+		left += s->queue[i % TCP_QUEUE].bytes;
+	/* A stream that cannot say has ended, and poll() meets that. */
+	if (c->source.fd < 0 || ioctl(c->source.fd, SIOCOUTQ, &in_kernel) < 0)
+		in_kernel = 0;
+	return left + (uint64_t)in_kernel;
 }
 
 void spri_tcp_send_tail(struct tcp_conn *c, enum spri_frame_type type, uint32_t immediate)

@@ -26,7 +26,7 @@
 #define TCP_PARKED 4096			/* most hellos that wait for their connect() */
 #define TCP_ACCEPTS 64			/* most streams accepted per poll() */
 #define TCP_STRIKES 3			/* streams that an address may end before it is given up */
-#define TCP_GOODBYE_NS 1000000000ull	/* most time for goodbye, refusal and lingering */
+#define TCP_GOODBYE_NS 1000000000ull	/* most time for an answer, a refusal, lingering */
 #define TCP_HALF_OPEN_NS 10000000000ull /* most time for a hello to arrive */
 
 /* Intrusive list; a link that is in no list points to itself. */
@@ -182,6 +182,8 @@ struct tcp_conn {
 	uint8_t peer[SPRI_PORT_ID_BYTES]; /* port id of the other end */
 	uint8_t private_mine[SPRI_PRIVATE_BYTES], private_peers[SPRI_PRIVATE_BYTES];
 	uint64_t deadline_ns; /* of the handshake; of goodbye, refusal, lingering; SPRI_NEVER */
+	uint64_t left;	      /* CLOSING: bytes that the peer had not taken at the last look */
+	uint64_t left_ns;     /* CLOSING: since when they are as many */
 	int status;	      /* why REFUSING or LOST */
 	char label[32];
 	struct spri_text text;

@@ -114,7 +114,10 @@ struct spri_event {
 };
 
 struct spri_port_options {
-	/* deadline of connect, of each write, of goodbye (goodbye: at most 1 s) */
+	/*
+	 * deadline of connect, of each write, of goodbye (1 s when the peer has all but answers
+	 * not)
+	 */
 	uint64_t timeout_ns;
 	const char *interfaces; /* tcp: as SPR_TCP_IF; NULL or "": all. Borrowed during listen() */
 	struct spri_fabric *fabric; /* loop: where the port lives. Outlives the port */
@@ -229,7 +232,8 @@ struct spri_transport {
 	const char *(*describe)(struct spri_conn *conn);
 	/*
 	 * Refuses new posts; what was posted is still sent, then the peer hears goodbye. poll()
-	 * drives it. Idempotent.
+	 * drives it, as long as the peer takes bytes; one that takes none for the timeout is lost.
+	 * Idempotent.
 	 */
 	void (*close)(struct spri_conn *conn);
 	/* True when a closed connection has nothing left to send (or is lost). */

@@ -44,7 +44,9 @@ SPR_API int spr_comm_create(struct spr_context *context, const struct spr_comm_o
 
 /*
  * Ends a communicator; its requests must have been destroyed. Not collective. Accepts NULL.
- * Blocks: at most a second, until what was posted is on its way.
+ * Blocks: until partners have what was sent to them, at most the timeout; a second when the
+ * communicator is broken. A process that exits without it may take with it what partners still
+ * wait for.
  */
 SPR_API void spr_comm_destroy(struct spr_comm *comm);
 

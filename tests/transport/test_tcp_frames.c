@@ -444,6 +444,55 @@ Test(tcp_frames, goodbye_nobody_answers)
 	scene_close();
 }
 
+/* Sends a large write and closes. The peer has not read a byte. */
+static void close_behind_write(struct spri_region *from)
+{
+	struct spri_remote to = {.address = 0};
+
+	cr_assert_eq(end_write(&x.w, &x.end, from, from->base, from->bytes, &to, 0, 0), 0, "post");
+	cr_assert(pump(&x.w, x.end.n_sent == 1), "the kernel should take all, or the test is void");
+	x.w.t->close(x.end.conn);
+}
+
+/* A peer that reads late finds all: close() is not over before. */
+Test(tcp_frames, goodbye_waits_for_the_bytes)
+{
+	enum { LARGE = 1 << 20 };
+	static uint8_t source[LARGE], back[LARGE];
+	uint64_t until;
+
+	scene_open(WORLD_PATIENCE);
+	pattern_fill(source, LARGE, 5);
+	close_behind_write(world_region(&x.w, 0, source, LARGE, SPRI_ACCESS_LOCAL));
+	until = world_now(&x.w) + 3 * SECOND;
+	while (world_step(&x.w, until))
+		;
+	cr_assert(!x.w.t->closed(x.end.conn), "the peer has not taken the bytes");
+	cr_assert_eq(raw_frame(&x.w, &x.raw).length, LARGE, "the write should come");
+	cr_assert(raw_receive(&x.w, &x.raw, back, LARGE), "with all its bytes");
+	cr_assert_arr_eq(back, source, LARGE, "unharmed");
+	cr_assert_eq(raw_frame(&x.w, &x.raw).type, SPRI_FRAME_GOODBYE, "then goodbye");
+	cr_assert(pump(&x.w, x.w.t->closed(x.end.conn)), "then it is over, without an answer");
+	cr_assert_eq(x.end.lost, 0, "and no loss");
+	scene_close();
+}
+
+/* A peer that takes nothing is given up, one that dies at once. */
+Test(tcp_frames, goodbye_nobody_takes)
+{
+	enum { LARGE = 1 << 20 };
+	static uint8_t source[LARGE];
+
+	for (int dies = 0; dies < 2; dies++) {
+		scene_open(dies ? 1000 * SECOND : 2 * SECOND);
+		close_behind_write(world_region(&x.w, 0, source, LARGE, SPRI_ACCESS_LOCAL));
+		if (dies)
+			raw_close(&x.raw);
+		cr_assert(pump(&x.w, x.w.t->closed(x.end.conn)), "it should end");
+		scene_close();
+	}
+}
+
 /* ---- progress ---- */
 
 /* Many small frames that arrive together, taken by a caller with little room. */
