@@ -40,11 +40,14 @@ static uint64_t digest_floats(uint64_t digest, const float *values, size_t n)
 	return digest;
 }
 
-static uint64_t digest_state(const struct train_job *job)
+/* Of the weights before a step of the whole schedule, and of the velocity. */
+static uint64_t digest_state(const struct train_job *job, uint64_t step)
 {
-	uint64_t digest = digest_floats(0xcbf29ce484222325u, job->params, job->mlp.n_params);
+	const struct train_shared *shared = job->shared;
+	size_t n = shared->net.n_params;
+	uint64_t digest = digest_floats(0xcbf29ce484222325u, shared->params[step % 2], n);
 
-	return digest_floats(digest, job->velocity, job->mlp.n_params);
+	return digest_floats(digest, shared->velocity, n);
 }
 
 /* PREFIX.weights, or PREFIX.R.exchange. Given: free. NULL when memory is out. */
@@ -59,11 +62,11 @@ static char *path_of(const char *prefix, int rank, const char *suffix)
 
 static int write_all(FILE *file, const struct head *head, const struct train_job *job)
 {
-	size_t n = job->mlp.n_params;
+	size_t n = job->shared->net.n_params;
 
 	if (fwrite(head, sizeof(*head), 1, file) != 1 ||
-	    fwrite(job->params, sizeof(float), n, file) != n ||
-	    fwrite(job->velocity, sizeof(float), n, file) != n || fflush(file) != 0 ||
+	    fwrite(job->shared->params[head->step % 2], sizeof(float), n, file) != n ||
+	    fwrite(job->shared->velocity, sizeof(float), n, file) != n || fflush(file) != 0 ||
 	    fsync(fileno(file)) != 0)
 		return -errno;
 	return 0;
@@ -71,8 +74,8 @@ static int write_all(FILE *file, const struct head *head, const struct train_job
 
 static int save_weights(const struct train_job *job, const struct head *head)
 {
-	char *path = path_of(job->config.save, -1, "weights");
-	char *beside = path_of(job->config.save, -1, "weights.new");
+	char *path = path_of(job->shared->config.save, -1, "weights");
+	char *beside = path_of(job->shared->config.save, -1, "weights.new");
 	FILE *file = NULL;
 	int r = -ENOMEM;
 
@@ -87,7 +90,8 @@ static int save_weights(const struct train_job *job, const struct head *head)
 			unlink(beside);
 	}
 	if (r < 0)
-		train_fail(job, "%s.weights: cannot save: %s", job->config.save, spr_strerror(r));
+		train_fail(job, "%s.weights: cannot save: %s", job->shared->config.save,
+			   spr_strerror(r));
 	free(path);
 	free(beside);
 	return r;
@@ -95,13 +99,14 @@ static int save_weights(const struct train_job *job, const struct head *head)
 
 int train_checkpoint_save(const struct train_job *job, uint64_t epochs_done)
 {
+	uint64_t step = epochs_done * job->steps_per_epoch;
 	struct head head = {.magic = MAGIC,
-			    .n_params = job->mlp.n_params,
+			    .n_params = job->shared->net.n_params,
 			    .epochs_done = epochs_done,
-			    .step = epochs_done * job->steps_per_epoch,
-			    .seed = job->config.seed,
-			    .digest = digest_state(job)};
-	char *path = path_of(job->config.save, job->rank, "exchange");
+			    .step = step,
+			    .seed = job->shared->config.seed,
+			    .digest = digest_state(job, step)};
+	char *path = path_of(job->shared->config.save, job->rank, "exchange");
 	int r;
 
 	if (!path)
@@ -122,13 +127,13 @@ static int check_head(const struct train_job *job, const struct head *head, cons
 				  "%s: no weights of spr_train, or of a machine with another "
 				  "byte order",
 				  path);
-	if (head->n_params != job->mlp.n_params)
+	if (head->n_params != job->shared->net.n_params)
 		return train_fail(job, "%s: has %llu parameters, expected %zu", path,
-				  (unsigned long long)head->n_params, job->mlp.n_params);
-	if (head->seed != job->config.seed)
+				  (unsigned long long)head->n_params, job->shared->net.n_params);
+	if (head->seed != job->shared->config.seed)
 		return train_fail(job, "%s: was trained with --seed %llu, not %llu", path,
 				  (unsigned long long)head->seed,
-				  (unsigned long long)job->config.seed);
+				  (unsigned long long)job->shared->config.seed);
 	if (head->step != head->epochs_done * job->steps_per_epoch)
 		return train_fail(job,
 				  "%s: has done %llu steps in %llu epochs, expected %llu steps "
@@ -141,7 +146,7 @@ static int check_head(const struct train_job *job, const struct head *head, cons
 
 static int read_weights(struct train_job *job, FILE *file, const char *path)
 {
-	size_t n = job->mlp.n_params;
+	size_t n = job->shared->net.n_params;
 	struct head head;
 	int r;
 
@@ -150,12 +155,13 @@ static int read_weights(struct train_job *job, FILE *file, const char *path)
 	r = check_head(job, &head, path);
 	if (r < 0)
 		return r;
-	if (fread(job->params, sizeof(float), n, file) != n ||
-	    fread(job->velocity, sizeof(float), n, file) != n || fgetc(file) != EOF)
+	if (fread(job->shared->params[head.step % 2], sizeof(float), n, file) != n ||
+	    fread(job->shared->velocity, sizeof(float), n, file) != n || fgetc(file) != EOF)
 		return train_fail(job, "%s: is not of the length that its head announces", path);
-	if (digest_state(job) != head.digest)
+	if (digest_state(job, head.step) != head.digest)
 		return train_fail(job, "%s: is damaged: the digest does not match", path);
 	job->first_epoch = head.epochs_done;
+	job->shared->next_step = head.step;
 	return 0;
 }
 
@@ -163,7 +169,7 @@ static int read_weights(struct train_job *job, FILE *file, const char *path)
 static int restore_exchange(struct train_job *job)
 {
 	uint64_t expected = job->first_epoch * job->steps_per_epoch;
-	char *path = path_of(job->config.restore, job->rank, "exchange");
+	char *path = path_of(job->shared->config.restore, job->rank, "exchange");
 	struct spr_exchange_stats stats;
 	int r;
 
@@ -181,7 +187,7 @@ static int restore_exchange(struct train_job *job)
 	else if (stats.step != expected)
 		r = train_fail(job, "%s: has %llu steps, expected %llu, as in %s.weights", path,
 			       (unsigned long long)stats.step, (unsigned long long)expected,
-			       job->config.restore);
+			       job->shared->config.restore);
 free_path:
 	free(path);
 	return r;
@@ -189,7 +195,7 @@ free_path:
 
 int train_checkpoint_restore(struct train_job *job)
 {
-	char *path = path_of(job->config.restore, -1, "weights");
+	char *path = path_of(job->shared->config.restore, -1, "weights");
 	FILE *file;
 	int r;
 

@@ -3,15 +3,17 @@
 /*
  * Data-parallel training of one rank. Each epoch:
  *
- *   1. Shuffle all images from (seed, epoch): the same order on every rank.
+ *   1. Shuffle all samples from (seed, epoch): the same order on every rank.
  *   2. For each global batch: this rank's share → gradient → spr_exchange_start → wait →
- *      velocity = momentum · velocity + update; weights −= rate · velocity. The last images that
+ *      velocity = momentum · velocity + update; weights −= rate · velocity. The last samples that
  *      fill no global batch are left out.
- *   3. Test on this rank's share of the test images; gather all ranks' counts, losses and a digest
+ *   3. Test on this rank's share of the test samples; gather all ranks' counts, losses and a digest
  *      of their weights.
  *
  * Every rank applies the same update to the same weights, so the digests must agree; ranks that
  * drift apart end the job. So does a failed exchange: the outcome is the same on every rank.
+ * Simulated ranks share one copy of the weights, which the first to finish a step moves on; the
+ * others compare their update with the one that was applied.
  */
 #include "train_job.h"
 
@@ -27,8 +29,10 @@ struct epoch_message {
 	uint64_t digest; /* of the weights */
 	uint64_t n_correct;
 	uint64_t bytes;
+	uint64_t n_counted; /* tested */
+	uint64_t value_bytes;
 	double train_loss; /* mean of this rank's batches */
-	double test_loss;  /* sum over its images */
+	double test_loss;  /* sum over what it tested */
 	double seconds;
 };
 
@@ -50,27 +54,30 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Fisher and Yates; the same on every rank. */
-static void shuffle(struct train_job *job, uint64_t epoch)
+/* Fisher and Yates; the same on every rank, and made by the first of a simulation. */
+static void shuffle(struct train_shared *shared, uint64_t epoch)
 {
-	uint64_t state = job->config.seed * 1000003u + epoch;
-	size_t n = job->data.train.count;
+	uint64_t state = shared->config.seed * 1000003u + epoch;
+	size_t n = shared->source.n_train;
 
+	if (shared->ordered_epoch == epoch + 1)
+		return;
+	shared->ordered_epoch = epoch + 1;
 	for (size_t i = 0; i < n; i++)
-		job->order[i] = (uint32_t)i;
+		shared->order[i] = (uint32_t)i;
 	for (size_t i = n - 1; i > 0; i--) {
 		size_t j = train_random(&state) % (i + 1);
-		uint32_t swap = job->order[i];
+		uint32_t swap = shared->order[i];
 
-		job->order[i] = job->order[j];
-		job->order[j] = swap;
+		shared->order[i] = shared->order[j];
+		shared->order[j] = swap;
 	}
 }
 
 /* The learning rate of a step of the whole schedule. */
 static float rate_at(const struct train_job *job, uint64_t step)
 {
-	const struct train_config *c = &job->config;
+	const struct train_config *c = &job->shared->config;
 	double done = (double)step / (double)(c->epochs * job->steps_per_epoch);
 	double rate = c->lr;
 
@@ -83,16 +90,62 @@ static float rate_at(const struct train_job *job, uint64_t step)
 	return (float)rate;
 }
 
-static void apply_update(struct train_job *job, float rate)
+/* 64 bits that depend on every bit of the values and its place, quickly: four chains at once. */
+static uint64_t digest_update(const float *values, size_t n)
 {
-	float momentum = (float)job->config.momentum, *restrict velocity = job->velocity;
-	float *restrict params = job->params;
-	const float *restrict update = job->update;
+	uint64_t lane[4] = {1, 2, 3, 4}, digest = n;
+	size_t at = 0;
 
-	for (size_t i = 0; i < job->mlp.n_params; i++) {
-		velocity[i] = momentum * velocity[i] + update[i];
-		params[i] -= rate * velocity[i];
+	for (; at + 8 <= n; at += 8) {
+		uint64_t word[4];
+
+		memcpy(word, values + at, sizeof(word));
+		for (int i = 0; i < 4; i++)
+			lane[i] = (lane[i] ^ word[i]) * 0x9e3779b97f4a7c15u;
 	}
+	for (; at < n; at++) {
+		uint32_t bits;
+
+		memcpy(&bits, values + at, sizeof(bits));
+		lane[0] = (lane[0] ^ bits) * 0x9e3779b97f4a7c15u;
+	}
+	for (int i = 0; i < 4; i++)
+		digest = (digest ^ lane[i] ^ lane[i] >> 29) * 0xbf58476d1ce4e5b9u;
+	return digest;
+}
+
+/* The weights before a step → those after it. */
+static void move_weights(struct train_shared *shared, const float *restrict update, uint64_t step,
+			 float rate)
+{
+	float momentum = (float)shared->config.momentum, *restrict velocity = shared->velocity;
+	const float *restrict before = shared->params[step % 2];
+	float *restrict after = shared->params[(step + 1) % 2];
+
+	for (size_t i = 0; i < shared->net.n_params; i++) {
+		velocity[i] = momentum * velocity[i] + update[i];
+		after[i] = before[i] - rate * velocity[i];
+	}
+	shared->next_step = step + 1;
+}
+
+/* Returns: 0; negative after a message when this rank's update is not the one applied. */
+static int apply_update(struct train_job *job, uint64_t step)
+{
+	struct train_shared *shared = job->shared;
+	uint64_t digest = job->sim ? digest_update(job->update, shared->net.n_params) : 0;
+
+	if (shared->next_step == step) {
+		move_weights(shared, job->update, step, rate_at(job, step));
+		shared->update_digest = digest;
+	} else if (digest != shared->update_digest) {
+		return train_fail(job,
+				  "step %llu: the update (digest %016llx) differs from another "
+				  "rank's (%016llx)",
+				  (unsigned long long)step, (unsigned long long)digest,
+				  (unsigned long long)shared->update_digest);
+	}
+	return 0;
 }
 
 /* Hands the gradient over and waits for the update. */
@@ -116,20 +169,24 @@ static int exchange_gradient(struct train_job *job, uint64_t step)
 /* One global batch. *loss is this rank's. */
 static int run_step(struct train_job *job, uint64_t epoch, uint64_t at, double *loss)
 {
-	uint64_t step = epoch * job->steps_per_epoch + at, batch = job->config.batch;
+	uint64_t step = epoch * job->steps_per_epoch + at, batch = job->shared->config.batch;
 	size_t first = (at * (uint64_t)job->n_ranks + (uint64_t)job->rank) * batch;
 	uint64_t t_start = now_ns(), t_gradient, t_update, t_end;
+	struct train_shared *shared = job->shared;
 	struct spr_exchange_stats stats;
 	int r;
 
-	train_set_gather(&job->data.train, job->order, first, batch, job->mlp.act[0], job->labels);
-	*loss = train_mlp_gradient(&job->mlp, job->params, job->labels, batch, job->gradient);
+	train_source_gather(&shared->source, false, shared->order, first, batch, &shared->batch);
+	*loss = shared->net.model->gradient(&shared->net, shared->params[step % 2], &shared->batch,
+					    job->gradient);
 	t_gradient = now_ns();
 	r = exchange_gradient(job, step);
 	if (r < 0)
 		return r;
 	t_update = now_ns();
-	apply_update(job, rate_at(job, step));
+	r = apply_update(job, step);
+	if (r < 0)
+		return r;
 	t_end = now_ns();
 	r = spr_exchange_stats(job->exchange, &stats);
 	if (r < 0)
@@ -151,31 +208,36 @@ static int run_step(struct train_job *job, uint64_t epoch, uint64_t at, double *
 	return 0;
 }
 
-/* Adds up this rank's share of the test images. */
-static void evaluate(struct train_job *job, struct epoch_message *mine)
+/* Adds up this rank's share of the test samples, with the weights before a step. */
+static void evaluate(struct train_job *job, uint64_t step, struct epoch_message *mine)
 {
-	size_t n = job->data.test.count, n_ranks = (size_t)job->n_ranks, rank = (size_t)job->rank;
+	struct train_shared *shared = job->shared;
+	size_t n = shared->source.n_test, n_ranks = (size_t)job->n_ranks, rank = (size_t)job->rank;
 	size_t at = n * rank / n_ranks, end = n * (rank + 1) / n_ranks;
+	struct train_score score = {0};
 
 	while (at < end) {
-		size_t batch = end - at < job->mlp.max_batch ? end - at : job->mlp.max_batch;
+		size_t max = shared->net.max_batch, batch = end - at < max ? end - at : max;
 
-		train_set_gather(&job->data.test, NULL, at, batch, job->mlp.act[0], job->labels);
-		train_mlp_evaluate(&job->mlp, job->params, job->labels, batch, &mine->test_loss,
-				   &mine->n_correct);
+		train_source_gather(&shared->source, true, NULL, at, batch, &shared->batch);
+		shared->net.model->evaluate(&shared->net, shared->params[step % 2], &shared->batch,
+					    &score);
 		at += batch;
 	}
+	mine->test_loss = score.loss;
+	mine->n_correct = score.n_correct;
+	mine->n_counted = score.n_counted;
 }
 
-/* 64 bits that depend on every bit of the weights and its place. */
-static uint64_t digest_params(const struct train_job *job)
+/* 64 bits that depend on every bit of the weights before a step, and its place. */
+static uint64_t digest_params(const struct train_shared *shared, uint64_t step)
 {
 	uint64_t digest = 0xcbf29ce484222325u;
 
-	for (size_t i = 0; i < job->mlp.n_params; i++) {
+	for (size_t i = 0; i < shared->net.n_params; i++) {
 		uint32_t bits;
 
-		memcpy(&bits, &job->params[i], sizeof(bits));
+		memcpy(&bits, &shared->params[step % 2][i], sizeof(bits));
 		digest = (digest ^ bits) * 0x100000001b3u;
 	}
 	return digest;
@@ -204,15 +266,17 @@ static int agree(struct train_job *job, uint64_t epoch, const struct epoch_messa
 {
 	struct train_epoch *e = &job->epochs[epoch];
 	struct epoch_message *all = NULL;
-	uint64_t n_correct = 0;
+	uint64_t n_correct = 0, n_counted = 0;
 	int r = gather(job, mine, sizeof(*mine), &all);
 
 	if (r < 0)
 		return r;
 	for (int i = 0; i < job->n_ranks; i++) {
 		e->train_loss += all[i].train_loss / job->n_ranks;
-		e->test_loss += all[i].test_loss / (double)job->data.test.count;
+		e->test_loss += all[i].test_loss;
 		e->bytes += all[i].bytes;
+		e->value_bytes += all[i].value_bytes;
+		n_counted += all[i].n_counted;
 		e->seconds = fmax(e->seconds, all[i].seconds);
 		n_correct += all[i].n_correct;
 		if (all[i].digest != all[0].digest && r == 0)
@@ -223,7 +287,8 @@ static int agree(struct train_job *job, uint64_t epoch, const struct epoch_messa
 				       (unsigned long long)all[i].digest,
 				       (unsigned long long)all[0].digest);
 	}
-	e->test_accuracy = 100.0 * (double)n_correct / (double)job->data.test.count;
+	e->test_loss /= (double)n_counted;
+	e->test_accuracy = 100.0 * (double)n_correct / (double)n_counted;
 	free(all);
 	return r;
 }
@@ -231,14 +296,15 @@ static int agree(struct train_job *job, uint64_t epoch, const struct epoch_messa
 static int run_epoch(struct train_job *job, uint64_t epoch)
 {
 	struct epoch_message mine = {0};
-	uint64_t start = now_ns(), bytes_before = job->wire_bytes;
+	uint64_t start = now_ns(), bytes = job->wire_bytes, value_bytes = job->value_bytes;
+	uint64_t end_step = (epoch + 1) * job->steps_per_epoch;
 	char label[48], text[48];
 	double loss, sum = 0;
 	int r;
 
-	shuffle(job, epoch);
+	shuffle(job->shared, epoch);
 	snprintf(label, sizeof(label), "epoch %llu/%llu", (unsigned long long)epoch + 1,
-		 (unsigned long long)job->config.epochs);
+		 (unsigned long long)job->shared->config.epochs);
 	for (uint64_t at = 0; at < job->steps_per_epoch; at++) {
 		r = run_step(job, epoch, at, &loss);
 		if (r < 0)
@@ -249,10 +315,11 @@ static int run_epoch(struct train_job *job, uint64_t epoch)
 			perf_progress_update(&job->bar, label, at + 1, job->steps_per_epoch, text);
 	}
 	mine.seconds = (double)(now_ns() - start) * 1e-9;
-	mine.bytes = job->wire_bytes - bytes_before;
+	mine.bytes = job->wire_bytes - bytes;
+	mine.value_bytes = job->value_bytes - value_bytes;
 	mine.train_loss = sum / (double)job->steps_per_epoch;
-	mine.digest = job->digest = digest_params(job);
-	evaluate(job, &mine);
+	mine.digest = job->digest = digest_params(job->shared, end_step);
+	evaluate(job, end_step, &mine);
 	return agree(job, epoch, &mine);
 }
 
@@ -299,14 +366,14 @@ int train_job_run(struct train_job *job)
 	int r;
 
 	job->start_ns = now_ns();
-	for (uint64_t epoch = job->first_epoch; epoch < job->config.epochs; epoch++) {
+	for (uint64_t epoch = job->first_epoch; epoch < job->shared->config.epochs; epoch++) {
 		r = run_epoch(job, epoch);
 		perf_progress_clear(&job->bar);
 		if (r < 0)
 			return r;
 		if (job->rank == 0)
 			train_report_epoch(job, epoch);
-		if (job->config.save) {
+		if (job->shared->config.save) {
 			r = train_checkpoint_save(job, epoch + 1);
 			if (r < 0)
 				return r;

@@ -1,33 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* What the parts of spr_train share: the options, the job of one rank, what it measured. */
+/*
+ * The parts of spr_train:
+ *
+ *     spr_train.c            start: one process of a job, or a simulation of many ranks
+ *     train_options.c        command line
+ *     train_setup.c          what the ranks of a process share; meeting; the exchange
+ *     train_job.c            one rank's epochs and steps
+ *     train_checkpoint.c     --save and --restore
+ *     train_report.c         lines and the JSON file (rank 0)
+ *     train_model.h          the models, with train_image.c and train_lm.c
+ *     train_source.h         samples, with train_data.c and train_text.c
+ */
 #ifndef SPR_PERF_TRAIN_JOB_H
 #define SPR_PERF_TRAIN_JOB_H
 
-#include "train_data.h"
-#include "train_mlp.h"
+#include "train_model.h"
+#include "train_source.h"
 
 #include <internal/compiler.h>
 #include <progress.h>
 #include <sparring/sparring.h>
 
-/* The command line. */
+/* Most epochs whose density differs from --density. */
+#define TRAIN_MAX_WARMUP 16
+
+/* The command line; the same on every rank, read-only once training begins. */
 struct train_config {
+	const struct train_model *model;
 	const char *algo;
-	const char *data;    /* directory */
-	const char *json;    /* file, or NULL */
-	const char *save;    /* prefix of the checkpoint to write after each epoch, or NULL */
-	const char *restore; /* prefix of the checkpoint to start from, or NULL */
-	const char *decay;   /* "linear", "cosine", "none" */
-	double density;	     /* share of the gradient that is sent */
-	double lr;	     /* learning rate at its highest */
-	double momentum;     /* of the averaged update */
-	uint64_t batch;	     /* images per rank and step */
+	const char *data;      /* directory or file, or NULL for the model's default */
+	const char *json;      /* file, or NULL */
+	const char *save;      /* prefix of the checkpoint to write after each epoch, or NULL */
+	const char *restore;   /* prefix of the checkpoint to start from, or NULL */
+	const char *decay;     /* "linear", "cosine", "none" */
+	const char *transport; /* NULL: the library's choice */
+	uint64_t n_sim_ranks;  /* loop: ranks of the simulation; 0: none */
+	double density;	       /* share of the gradient that is sent */
+	double lr;	       /* learning rate at its highest */
+	double momentum;       /* of the averaged update */
+	uint64_t batch;	       /* samples per rank and step */
 	uint64_t epochs;
-	uint64_t warmup_epochs;	   /* of a density that falls: 0.25, a quarter of that, ... */
-	uint64_t warmup_steps;	   /* learning rate: steps over which it rises */
-	uint64_t hidden1, hidden2; /* units of the hidden layers */
+	uint64_t samples, test_samples; /* most to use of each part; 0: all */
+	uint64_t length;		/* of a piece of text */
+	uint64_t warmup_epochs;		/* of a density that falls */
+	const double *warmup;		/* its densities, TRAIN_MAX_WARMUP of them */
+	const char *warmup_name;
+	uint64_t warmup_steps; /* learning rate: steps over which it rises */
+	size_t hidden[2];      /* units; 0: the model's default */
 	uint64_t seed;
+};
+
+/*
+ * What the ranks of this process share: all of them in a simulation, one otherwise. They apply the
+ * same updates, so they need one copy of the weights; two, in turn: a rank that has finished step s
+ * writes the weights of step s + 1 while others may still be reading those of step s. None can
+ * write those of step s + 2 before all have begun step s + 1. Everything is owned.
+ */
+struct train_shared {
+	struct train_config config;
+	struct train_source source;
+	struct train_net net;
+	struct train_batch batch;
+	float *params[2];	/* n_params each: of even and odd steps */
+	float *velocity;	/* momentum's state */
+	uint32_t *order;	/* a permutation of the training samples */
+	uint64_t ordered_epoch; /* whose order that is, counted from 1; 0: none's */
+	uint64_t next_step;	/* of the whole schedule: the steps before are in the weights */
+	uint64_t update_digest; /* of the last one of them */
 };
 
 /* Parts of a step, in the order in which they are shown. */
@@ -41,6 +81,7 @@ struct train_epoch {
 	double seconds;	      /* of the slowest rank, evaluation left out */
 	double density;	      /* asked for in its last step */
 	uint64_t bytes;	      /* sent in it by all ranks */
+	uint64_t value_bytes; /* of these, values alone */
 };
 
 /* Means over the ranks of what each measured in all steps; times in milliseconds. */
@@ -55,11 +96,10 @@ struct train_summary {
 	uint64_t repairs;	    /* selections of all ranks that took another pass */
 };
 
-/* The job of this rank; zero-initialised it holds nothing, and train_job_fini accepts it. */
+/* The job of one rank; zero-initialised but for `shared` and `sim` it holds nothing. */
 struct train_job {
-	struct train_config config;
-	struct train_data data;
-	struct train_mlp mlp;
+	struct train_shared *shared;   /* lent */
+	struct spr_sim *sim;	       /* lent; NULL: a process of its own */
 	struct spr_context *context;   /* owned */
 	struct spr_comm *comm;	       /* owned */
 	struct spr_exchange *exchange; /* owned */
@@ -67,12 +107,8 @@ struct train_job {
 	uint64_t steps_per_epoch;
 	uint64_t first_epoch; /* where training starts: 0, or behind the checkpoint */
 	uint64_t step;	      /* steps of this run, done */
-	float *params;	      /* n_params; owned, as are the next five */
-	float *velocity;      /* momentum's state */
-	float *gradient;
+	float *gradient;      /* n_params; owned, as the next one */
 	float *update;
-	uint32_t *order;	       /* a permutation of the training images */
-	uint8_t *labels;	       /* of the batch */
 	double *sample[TRAIN_N_PARTS]; /* milliseconds of each step; owned */
 	struct train_epoch *epochs;    /* config.epochs; owned */
 	uint64_t wire_bytes, value_bytes, merge_ns, commit_ns, repairs; /* of all steps */
@@ -87,6 +123,16 @@ int train_fail(const struct train_job *job, const char *format, ...) SPRI_PRINTF
 
 /* Names of a step's parts, by enum train_part. */
 extern const char *const train_part_names[TRAIN_N_PARTS];
+
+/* Reads the command line over the defaults in `config`. Returns as perf_options_parse. */
+int train_options_parse(struct train_config *config, int argc, char **argv) SPRI_MUST;
+
+/* Samples, network, weights. Returns: 0; -1 after a message. fini accepts what a failure left. */
+int train_shared_init(struct train_shared *shared) SPRI_MUST;
+void train_shared_fini(struct train_shared *shared);
+
+/* One rank's life, from meeting the others to the report. Returns: 0; negative after a message. */
+int train_job_life(struct train_job *job) SPRI_MUST;
 
 /* All epochs; fills job->epochs and job->summary. Returns: 0; negative after a message. */
 int train_job_run(struct train_job *job) SPRI_MUST;

@@ -3,12 +3,13 @@
 /*
  * What spr_train says: a line per epoch, the summary, the JSON file. Rank 0 alone speaks.
  *
- * The JSON file has the schema "sparring.train", version 1: config, epochs, totals, step_median_ms.
+ * The JSON file has the schema "sparring.train", version 2: config, epochs, totals, step_median_ms.
  * A reader ignores names that it does not know; a name keeps its meaning within a version.
  */
 #include "train_job.h"
 
 #include <json.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,9 +17,12 @@ void train_report_epoch(struct train_job *job, uint64_t epoch)
 {
 	const struct train_epoch *e = &job->epochs[epoch];
 
-	printf("epoch %llu/%llu: train loss %.4f, test loss %.4f, test accuracy %.2f %%, %.1f s\n",
-	       (unsigned long long)epoch + 1, (unsigned long long)job->config.epochs, e->train_loss,
-	       e->test_loss, e->test_accuracy, e->seconds);
+	printf("epoch %llu/%llu: train loss %.4f, test loss %.4f, test accuracy %.2f %%",
+	       (unsigned long long)epoch + 1, (unsigned long long)job->shared->config.epochs,
+	       e->train_loss, e->test_loss, e->test_accuracy);
+	if (job->shared->config.model->kind == TRAIN_TEXT)
+		printf(", %.4f bits a character", e->test_loss / M_LN2);
+	printf(", %.1f s\n", e->seconds);
 	fflush(stdout);
 }
 
@@ -40,7 +44,7 @@ static const char *grouped(double value, char *out, size_t bytes)
 /* The accuracy after the last epoch; −1 when this run had none. */
 static double last_accuracy(const struct train_job *job)
 {
-	return job->step > 0 ? job->epochs[job->config.epochs - 1].test_accuracy : -1;
+	return job->step > 0 ? job->epochs[job->shared->config.epochs - 1].test_accuracy : -1;
 }
 
 void train_report_summary(const struct train_job *job)
@@ -51,14 +55,15 @@ void train_report_summary(const struct train_job *job)
 
 	if (job->step == 0) {
 		printf("nothing to do: the checkpoint has all %llu epochs\n",
-		       (unsigned long long)job->config.epochs);
+		       (unsigned long long)job->shared->config.epochs);
 		return;
 	}
-	printf("\n%s", job->config.algo);
-	if (strcmp(job->config.algo, "dense_ring") != 0)
-		printf(" at density %g", job->epochs[job->config.epochs - 1].density);
+	printf("\n%s", job->shared->config.algo);
+	if (strcmp(job->shared->config.algo, "dense_ring") != 0)
+		printf(" at density %g", job->epochs[job->shared->config.epochs - 1].density);
 	printf(", %d rank%s, %zu parameters, %llu steps\n", job->n_ranks,
-	       job->n_ranks > 1 ? "s" : "", job->mlp.n_params, (unsigned long long)job->step);
+	       job->n_ranks > 1 ? "s" : "", job->shared->net.n_params,
+	       (unsigned long long)job->step);
 	printf("  test accuracy            %.2f %%\n", last_accuracy(job));
 	printf("  bytes per step and rank  %s\n", grouped(s->bytes_per_step, bytes, sizeof(bytes)));
 	printf("  time per step (median)   %.2f ms: compute %.2f, select %.2f, exchange %.2f\n",
@@ -69,12 +74,15 @@ void train_report_summary(const struct train_job *job)
 
 static void write_config(struct perf_json *json, const struct train_job *job)
 {
-	const struct train_config *c = &job->config;
+	const struct train_config *c = &job->shared->config;
 
 	perf_json_begin_object(json, "config");
+	perf_json_string(json, "model", c->model->name);
 	perf_json_string(json, "algo", c->algo);
 	perf_json_double(json, "density", strcmp(c->algo, "dense_ring") ? c->density : 1);
 	perf_json_u64(json, "warmup_epochs", c->warmup_epochs);
+	perf_json_string(json, "warmup", c->warmup_name);
+	perf_json_bool(json, "simulated", job->sim != NULL);
 	perf_json_i64(json, "ranks", job->n_ranks);
 	perf_json_u64(json, "batch_per_rank", c->batch);
 	perf_json_u64(json, "epochs", c->epochs);
@@ -83,13 +91,17 @@ static void write_config(struct perf_json *json, const struct train_job *job)
 	perf_json_u64(json, "lr_warmup_steps", c->warmup_steps);
 	perf_json_double(json, "momentum", c->momentum);
 	perf_json_u64(json, "seed", c->seed);
-	perf_json_begin_array(json, "layers");
-	for (int l = 0; l <= job->mlp.n_layers; l++)
-		perf_json_u64(json, NULL, job->mlp.width[l]);
+	perf_json_begin_array(json, "layer_table");
+	for (size_t l = 0; l < job->shared->net.n_layers; l++) {
+		perf_json_begin_object(json, NULL);
+		perf_json_string(json, "name", job->shared->net.layer[l].name);
+		perf_json_u64(json, "parameters", job->shared->net.layer[l].count);
+		perf_json_end_object(json);
+	}
 	perf_json_end_array(json);
-	perf_json_u64(json, "parameters", job->mlp.n_params);
-	perf_json_u64(json, "train_images", job->data.train.count);
-	perf_json_u64(json, "test_images", job->data.test.count);
+	perf_json_u64(json, "parameters", job->shared->net.n_params);
+	perf_json_u64(json, "train_samples", job->shared->source.n_train);
+	perf_json_u64(json, "test_samples", job->shared->source.n_test);
 	perf_json_u64(json, "steps_per_epoch", job->steps_per_epoch);
 	perf_json_end_object(json);
 }
@@ -97,7 +109,7 @@ static void write_config(struct perf_json *json, const struct train_job *job)
 static void write_epochs(struct perf_json *json, const struct train_job *job)
 {
 	perf_json_begin_array(json, "epochs");
-	for (uint64_t i = job->first_epoch; i < job->config.epochs; i++) {
+	for (uint64_t i = job->first_epoch; i < job->shared->config.epochs; i++) {
 		const struct train_epoch *e = &job->epochs[i];
 
 		perf_json_begin_object(json, NULL);
@@ -105,9 +117,12 @@ static void write_epochs(struct perf_json *json, const struct train_job *job)
 		perf_json_double(json, "train_loss", e->train_loss);
 		perf_json_double(json, "test_loss", e->test_loss);
 		perf_json_double(json, "test_accuracy", e->test_accuracy);
+		if (job->shared->config.model->kind == TRAIN_TEXT)
+			perf_json_double(json, "test_bits", e->test_loss / M_LN2);
 		perf_json_double(json, "seconds", e->seconds);
 		perf_json_double(json, "density", e->density);
 		perf_json_u64(json, "bytes_all_ranks", e->bytes);
+		perf_json_u64(json, "value_bytes_all_ranks", e->value_bytes);
 		perf_json_end_object(json);
 	}
 	perf_json_end_array(json);
@@ -145,12 +160,12 @@ static void write_totals(struct perf_json *json, const struct train_job *job)
 
 int train_report_json(const struct train_job *job)
 {
-	struct perf_json *json = perf_json_create(job->config.json);
+	struct perf_json *json = perf_json_create(job->shared->config.json);
 	int r;
 
 	perf_json_begin_object(json, NULL);
 	perf_json_string(json, "schema", "sparring.train");
-	perf_json_u64(json, "version", 1);
+	perf_json_u64(json, "version", 2);
 	perf_json_string(json, "sparring", spr_version());
 	perf_json_machine(json, "machine");
 	write_config(json, job);
@@ -159,6 +174,6 @@ int train_report_json(const struct train_job *job)
 	perf_json_end_object(json);
 	r = perf_json_commit(json);
 	if (r < 0)
-		return train_fail(job, "%s: %s", job->config.json, spr_strerror(r));
+		return train_fail(job, "%s: %s", job->shared->config.json, spr_strerror(r));
 	return 0;
 }

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/* The command line of spr_train. */
+#include "train_job.h"
+
+#include <options.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Words of the command line that become something else in the config. */
+struct words {
+	const char *model, *warmup;
+	uint64_t hidden1, hidden2;
+};
+
+/* A published schedule of densities for the first epochs. */
+struct warmup {
+	const char *name;
+	double density[TRAIN_MAX_WARMUP];
+};
+
+static const struct warmup warmups[] = {
+	{"dgc", {0.25, 0.0625, 0.015625, 0.004, 0.001}}, /* Lin et al. 2018 */
+	{"gtopk", {0.25, 0.0725, 0.015, 0.004, 0.001}},	 /* Shi et al. 2019 */
+};
+
+/* The densities of a schedule, down to the first that is no higher than --density. */
+static int choose_warmup(const struct perf_options *options, const char *name,
+			 struct train_config *c)
+{
+	for (size_t i = 0; i < spri_countof(warmups); i++)
+		if (strcmp(warmups[i].name, name) == 0) {
+			c->warmup = warmups[i].density;
+			c->warmup_name = name;
+			return 0;
+		}
+	return perf_options_refuse(options, "--warmup is '%s', must be dgc or gtopk", name);
+}
+
+static int choose_model(const struct perf_options *options, const char *name,
+			struct train_config *c)
+{
+	c->model = train_model_find(name);
+	return c->model ? 0
+			: perf_options_refuse(options, "--model is '%s', must be mlp, conv or lm",
+					      name);
+}
+
+static int check_algo(const struct perf_options *options, const char *name)
+{
+	struct spr_algo_info info;
+
+	for (unsigned i = 0; spr_algo_info(i, &info) == 0; i++)
+		if (strcmp(info.name, name) == 0)
+			return 0;
+	return perf_options_refuse(options, "--algo is '%s', must be one that spr_info lists",
+				   name);
+}
+
+/* What the table of options cannot check by itself. */
+static int check_words(const struct perf_options *options, const struct words *words,
+		       struct train_config *c)
+{
+	int loop = c->transport && strcmp(c->transport, "loop") == 0;
+
+	if (strcmp(c->decay, "linear") && strcmp(c->decay, "cosine") && strcmp(c->decay, "none"))
+		return perf_options_refuse(
+			options, "--lr-decay is '%s', must be linear, cosine or none", c->decay);
+	if (c->n_sim_ranks && c->transport && !loop)
+		return perf_options_refuse(
+			options, "--ranks simulates over loop; for %s use spr_run -n %llu",
+			c->transport, (unsigned long long)c->n_sim_ranks);
+	if (loop && !c->n_sim_ranks)
+		return perf_options_refuse(options, "--transport loop needs --ranks P");
+	if (c->n_sim_ranks)
+		c->transport = "loop";
+	c->hidden[0] = words->hidden1;
+	c->hidden[1] = words->hidden2;
+	if (choose_model(options, words->model, c) < 0 ||
+	    choose_warmup(options, words->warmup, c) < 0)
+		return -1;
+	return check_algo(options, c->algo);
+}
+
+int train_options_parse(struct train_config *c, int argc, char **argv)
+{
+	struct words words = {.model = "mlp", .warmup = "dgc"};
+	const struct perf_option table[] = {
+		{0, "model", PERF_OPT_STRING, "NAME",
+		 "mlp (a perceptron), conv (a convolutional network),\n"
+		 "lm (a language model on text); default mlp",
+		 &words.model, 0, 0},
+		{'a', "algo", PERF_OPT_STRING, "NAME",
+		 "an algorithm that spr_info lists (default gtopk)", &c->algo, 0, 0},
+		{'d', "density", PERF_OPT_DOUBLE, "D",
+		 "share of the gradient that a rank sends (default 0.01)", &c->density, 1e-9, 1},
+		{'e', "epochs", PERF_OPT_U64, "N", "passes over the samples (default 5)",
+		 &c->epochs, 1, 100000},
+		{'b', "batch", PERF_OPT_U64, "N", "samples per rank and step (default 64)",
+		 &c->batch, 1, 65536},
+		{'l', "lr", PERF_OPT_DOUBLE, "X", "learning rate (default 0.2)", &c->lr, 1e-12,
+		 1e6},
+		{'m', "momentum", PERF_OPT_DOUBLE, "X",
+		 "momentum of the averaged update (default 0.5)", &c->momentum, 0, 0.9999},
+		{0, "lr-decay", PERF_OPT_STRING, "HOW",
+		 "how the learning rate falls: linear, cosine or none\n(default linear)", &c->decay,
+		 0, 0},
+		{0, "lr-warmup", PERF_OPT_U64, "N",
+		 "steps over which it rises first (default: a quarter\nof an epoch)",
+		 &c->warmup_steps, 0, 1e9},
+		{0, "warmup-epochs", PERF_OPT_U64, "N",
+		 "epochs with a higher density first (default 0)", &c->warmup_epochs, 0,
+		 TRAIN_MAX_WARMUP},
+		{0, "warmup", PERF_OPT_STRING, "NAME",
+		 "their densities: dgc (0.25, 0.0625, 0.015625, 0.004)\n"
+		 "or gtopk (0.25, 0.0725, 0.015, 0.004); default dgc",
+		 &words.warmup, 0, 0},
+		{0, "hidden1", PERF_OPT_U64, "N",
+		 "mlp: units of the first hidden layer (default 1024);\n"
+		 "conv: channels of the first convolution (8); lm: units (96)",
+		 &words.hidden1, 1, 65536},
+		{0, "hidden2", PERF_OPT_U64, "N",
+		 "mlp: units of the second (256); conv: of the dense one (64)", &words.hidden2, 1,
+		 65536},
+		{'s', "seed", PERF_OPT_U64, "N", "of weights and shuffling (default 1)", &c->seed,
+		 0, 0},
+		{0, "data", PERF_OPT_STRING, "PATH",
+		 "directory of IDX files (default " TRAIN_DATA_DIR ")\n"
+		 "or, for lm, a text (default: what 'bible' prints);\nplain or gzipped",
+		 &c->data, 0, 0},
+		{0, "samples", PERF_OPT_U64, "N", "train on the first N samples (default all)",
+		 &c->samples, 1, 1e15},
+		{0, "test-samples", PERF_OPT_U64, "N", "test with the first N (default all)",
+		 &c->test_samples, 1, 1e15},
+		{0, "length", PERF_OPT_U64, "N", "lm: characters of a sample (default 48)",
+		 &c->length, 1, 4096},
+		{0, "transport", PERF_OPT_STRING, "T",
+		 "auto, verbs, tcp, loop (SPR_TRANSPORT, else auto)", &c->transport, 0, 0},
+		{0, "ranks", PERF_OPT_U64, "P", "loop: P ranks in this process", &c->n_sim_ranks, 1,
+		 4096},
+		{0, "json", PERF_OPT_STRING, "FILE", "write what was measured", &c->json, 0, 0},
+		{0, "save", PERF_OPT_STRING, "PREFIX", "write a checkpoint after each epoch",
+		 &c->save, 0, 0},
+		{0, "restore", PERF_OPT_STRING, "PREFIX", "go on from a checkpoint", &c->restore, 0,
+		 0},
+	};
+	static const char epilog[] =
+		"Four ranks on this machine:  spr_run -n 4 -- spr_train --algo gtopk\n"
+		"Sixteen simulated ones:      spr_train --ranks 16 --algo gtopk\n"
+		"Without either it trains on one rank.\n";
+	const struct perf_options options = {"spr_train",
+					     "Trains on real data, data-parallel, and "
+					     "shows what the exchange of gradients costs.",
+					     "[OPTIONS]",
+					     epilog,
+					     table,
+					     spri_countof(table),
+					     false};
+	int first, r = perf_options_parse(&options, argc, argv, &first);
+
+	return r ? r : check_words(&options, &words, c);
+}
