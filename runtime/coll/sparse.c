@@ -78,3 +78,23 @@ int spri_sparse_take(struct spri_op *op, uint32_t from, const struct spri_chunk 
 		into->count += chunk->count;
 	return r;
 }
+
+uint64_t spri_sparse_reach(const uint64_t *index, uint64_t n, uint64_t last)
+{
+	uint64_t low = 0, step = 1, high;
+
+	while (low + step <= n && index[low + step - 1] <= last) {
+		low += step;
+		step *= 2;
+	}
+	high = spri_min_u64(low + step, n + 1) - 1; /* index[high] is above last, if there is one */
+	while (low < high) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (index[middle] <= last)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}

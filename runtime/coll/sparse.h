@@ -40,4 +40,10 @@ int spri_sparse_take(struct spri_op *op, uint32_t from, const struct spri_chunk 
 int spri_sparse_decode(struct spri_op *op, uint32_t from, const struct spri_chunk *chunk,
 		       uint64_t *index, float *value, uint64_t after) SPRI_MUST;
 
+/*
+ * How many of the n ascending indices are not above `last`. Gallops: chunks reach about as far as
+ * they are long.
+ */
+uint64_t spri_sparse_reach(const uint64_t *index, uint64_t n, uint64_t last);
+
 #endif

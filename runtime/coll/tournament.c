@@ -81,30 +81,6 @@ int spri_tournament_send(struct spri_op *op, uint32_t to, uint32_t round)
 	return spri_transfer_send(op, to, round, SPRI_CODEC_RAW32, &block, 1, &op->cursor.sending);
 }
 
-/*
- * How many of the n ascending indices are not above `last`. Gallops: chunks reach about as far as
- * they are long.
- */
-static uint64_t reach(const uint64_t *index, uint64_t n, uint64_t last)
-{
-	uint64_t low = 0, step = 1, high;
-
-	while (low + step <= n && index[low + step - 1] <= last) {
-		low += step;
-		step *= 2;
-	}
-	high = spri_min_u64(low + step, n + 1) - 1; /* index[high] is above last, if there is one */
-	while (low < high) {
-		uint64_t middle = low + (high - low) / 2;
-
-		if (index[middle] <= last)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
 /* sum += the next n entries of mine ⊤ theirs. */
 static void merge_some(struct spri_op *op, uint64_t n, const struct spri_list *theirs,
 		       bool ours_first)
@@ -148,8 +124,8 @@ static int merge_chunk(struct spri_op *op, uint32_t from, const struct spri_chun
 		receiving->after = t->chunk.index[chunk->count - 1];
 		receiving->entries += chunk->count;
 		merge_some(op,
-			   reach(t->mine.index + t->merged, t->mine.count - t->merged,
-				 receiving->after),
+			   spri_sparse_reach(t->mine.index + t->merged, t->mine.count - t->merged,
+					     receiving->after),
 			   &t->chunk, ours_first);
 	}
 	if (chunk->flags & SPRI_CHUNK_LAST_OF_ROUND) {
