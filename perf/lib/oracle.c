@@ -266,6 +266,66 @@ int perf_oracle_gtopk(const struct perf_oracle *oracle, struct perf_list *out)
 	return r;
 }
 
+/* The entries of [begin, end), borrowed. */
+static struct perf_list part_of(const struct perf_list *list, uint64_t begin, uint64_t end)
+{
+	uint64_t first = 0, last;
+
+	while (first < list->count && list->index[first] < begin)
+		first++;
+	for (last = first; last < list->count && list->index[last] < end; last++)
+		continue;
+	return (struct perf_list){last - first, list->index + first, list->value + first};
+}
+
+/* The entries of block b, from `begin` to `end`, with all ranks' contributions. */
+static int prune_block(const struct perf_oracle *oracle, int b, uint64_t begin, uint64_t end,
+		       uint64_t quota, struct perf_list *block)
+{
+	int r = list_init(block, 0);
+
+	for (int i = 0; i < oracle->n_ranks && r == 0; i++) {
+		struct perf_list own, merged;
+
+		own = part_of(&oracle->tops[(b + i) % oracle->n_ranks], begin, end);
+		r = perf_list_merge(block, &own, quota, &merged);
+		if (r < 0)
+			break;
+		perf_list_fini(block);
+		*block = merged;
+	}
+	if (r < 0)
+		perf_list_fini(block);
+	return r;
+}
+
+int perf_oracle_prune_ring(const struct perf_oracle *oracle, uint64_t step, struct perf_list *out)
+{
+	uint64_t n = (uint64_t)oracle->n_ranks, k = oracle->k, begin = 0;
+	int r = list_init(out, k < oracle->count ? k : oracle->count);
+
+	for (uint64_t b = 0; b < n && r == 0; b++) {
+		uint64_t end = begin + oracle->count / n + (b < oracle->count % n);
+		uint64_t quota = k / n + ((b + step) % n < k % n);
+		struct perf_list block;
+
+		if (k >= oracle->count)
+			quota = end - begin;
+		r = prune_block(oracle, (int)b, begin, end, quota, &block);
+		if (r < 0)
+			break;
+		for (uint64_t i = 0; i < block.count; i++) {
+			out->index[out->count] = block.index[i];
+			out->value[out->count++] = block.value[i];
+		}
+		perf_list_fini(&block);
+		begin = end;
+	}
+	if (r < 0)
+		perf_list_fini(out);
+	return r;
+}
+
 uint64_t perf_wrong_dense(const float *got, const float *want, uint64_t count)
 {
 	uint64_t wrong = 0;

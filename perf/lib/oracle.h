@@ -68,6 +68,15 @@ int perf_oracle_topk_allgather(const struct perf_oracle *oracle, struct perf_lis
  */
 int perf_oracle_gtopk(const struct perf_oracle *oracle, struct perf_list *out) SPRI_MUST;
 
+/*
+ * The pruned ring: the vector is cut into P blocks, the first ones longer by one; block b begins as
+ * the entries of rank b, then ranks b+1, b+2, … (mod P) add theirs, and after each the k / P
+ * largest stay, one more where (b + step) mod P < k mod P. With k of count or more nothing goes.
+ * Returns 0 or -ENOMEM.
+ */
+int perf_oracle_prune_ring(const struct perf_oracle *oracle, uint64_t step,
+			   struct perf_list *out) SPRI_MUST;
+
 /* 64 bits that depend on every index and every bit of every value; `digest` 0 to begin. */
 uint64_t perf_digest_dense(uint64_t digest, const float *values, uint64_t count);
 uint64_t perf_digest_sparse(uint64_t digest, const uint64_t *index, const float *value,

@@ -90,6 +90,22 @@ static inline uint64_t spri_ring_offset(uint64_t n, uint32_t n_ranks, uint32_t b
 }
 
 /*
+ * Ring: how many of k entries come from the blocks before b, when each block has k / P and one
+ * more each those k mod P blocks that are, `step` further on (mod P), among the first: so the odd
+ * ones go round with the step, and every block has its turn.
+ */
+static inline uint64_t spri_ring_quota_offset(uint64_t k, uint32_t n_ranks, uint64_t step,
+					      uint32_t b)
+{
+	uint64_t odd = k % n_ranks, first = step % n_ranks, end = first + b;
+	uint64_t n = spri_min_u64(odd, end) - spri_min_u64(odd, first);
+
+	if (end > n_ranks) /* round the corner */
+		n += spri_min_u64(odd, end - n_ranks);
+	return k / n_ranks * b + n;
+}
+
+/*
  * Dissemination (Bruck): in round i, with d = 2^i < P, rank r holds the blocks of ranks r, r+1,
  * …, r+d−1 (mod P), sends the first min(d, P − d) of them to r − d and receives as many from r +
  * d: the blocks of r+d, …

@@ -182,6 +182,41 @@ Test(schedule, ring_blocks_cover_the_vector)
 		}
 }
 
+/* Quotas sum up to k, differ by one at most, and over P steps each block has its share of k. */
+Test(schedule, ring_quotas_go_round)
+{
+	static const uint64_t ks[] = {0, 1, 2, 7, 64, 1000, (uint64_t)1 << 48};
+
+	for (size_t at = 0; at < sizeof sizes / sizeof sizes[0]; at++)
+		for (size_t k = 0; k < sizeof ks / sizeof ks[0]; k++) {
+			uint32_t n = sizes[at];
+			uint64_t total[MOST] = {0};
+
+			for (uint64_t s = 0; s < n; s++) {
+				uint64_t step = ((uint64_t)3 << 33) * n + s;
+
+				cr_assert_eq(spri_ring_quota_offset(ks[k], n, step, 0), 0,
+					     "the first block begins at 0");
+				cr_assert_eq(spri_ring_quota_offset(ks[k], n, step, n), ks[k],
+					     "the quotas of %u blocks are k", n);
+				for (uint32_t b = 0; b < n; b++) {
+					uint64_t quota =
+						spri_ring_quota_offset(ks[k], n, step, b + 1) -
+						spri_ring_quota_offset(ks[k], n, step, b);
+					bool odd = (b + s) % n < ks[k] % n;
+
+					cr_assert_eq(quota, ks[k] / n + odd,
+						     "block %u of %u, step %llu", b, n,
+						     (unsigned long long)s);
+					total[b] += quota;
+				}
+			}
+			for (uint32_t b = 0; b < n; b++)
+				cr_assert_eq(total[b], ks[k], "block %u of %u over %u steps", b, n,
+					     n);
+		}
+}
+
 Test(schedule, dissemination_brings_every_block_once)
 {
 	for (uint32_t n = 1; n <= MOST; n++) {

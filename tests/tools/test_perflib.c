@@ -309,6 +309,58 @@ Test(perflib, oracle_tournament_by_definition)
 	cr_assert(crossings < 17 * 6, "most results are full");
 }
 
+/* The pruned ring, element by element. */
+static void brute_prune_ring(uint64_t seed, int ranks, int n, int k, int step, float *out)
+{
+	static float vectors[17][256];
+	int first = 0;
+
+	for (int r = 0; r < ranks; r++) {
+		perf_input_exact(seed, r, 0, (uint64_t)n, vectors[r]);
+		brute_keep(vectors[r], n, k);
+	}
+	for (int b = 0; b < ranks; b++) {
+		int size = n / ranks + (b < n % ranks), quota = k / ranks;
+
+		quota += (b + step) % ranks < k % ranks;
+		memset(out + first, 0, (size_t)size * sizeof *out);
+		for (int i = 0; i < ranks; i++) {
+			for (int j = 0; j < size; j++)
+				out[first + j] += vectors[(b + i) % ranks][first + j];
+			brute_keep(out + first, size, quota);
+		}
+		first += size;
+	}
+}
+
+Test(perflib, oracle_prune_ring_by_definition)
+{
+	enum { N = 200, K = 12, STEP = 3 };
+	float want[256];
+
+	for (int ranks = 1; ranks <= 17; ranks++) {
+		struct perf_oracle oracle = {0};
+		struct perf_list got = {0};
+		uint64_t at = 0;
+
+		brute_prune_ring(5, ranks, N, K, STEP, want);
+		cr_assert(perf_oracle_init(&oracle, 5, ranks, N, K) == 0 &&
+				  perf_oracle_prune_ring(&oracle, STEP, &got) == 0,
+			  "memory suffices");
+		for (int i = 0; i < N; i++) {
+			if (want[i] == 0)
+				continue;
+			cr_assert(at < got.count && got.index[at] == (uint64_t)i &&
+					  got.value[at] == want[i],
+				  "P %d: entry %d must be index %d", ranks, (int)at, i);
+			at++;
+		}
+		cr_assert(at == got.count && at <= K, "P %d: no more entries", ranks);
+		perf_list_fini(&got);
+		perf_oracle_fini(&oracle);
+	}
+}
+
 Test(perflib, oracle_sums_by_definition)
 {
 	enum { N = 300, P = 5, K = 20 };
