@@ -97,6 +97,8 @@ static int check(struct ar_bench *bench, const struct ar_case *what, uint64_t *w
 	}
 	if (!strcmp(what->algo->name, "topk_allgather"))
 		r = perf_oracle_topk_allgather(&bench->oracle, &want);
+	else if (!strcmp(what->algo->name, "prune_ring"))
+		r = perf_oracle_prune_ring(&bench->oracle, 0, &want);
 	else
 		r = perf_oracle_gtopk(&bench->oracle, &want);
 	if (r < 0)

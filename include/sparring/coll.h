@@ -41,20 +41,26 @@ SPR_API int spr_allreduce(struct spr_comm *comm, const struct spr_allreduce_args
 
 struct spr_allreduce_sparse_args {
 	size_t size;	      /* sizeof(struct spr_allreduce_sparse_args) */
-	const char *algo;     /* "topk_allgather", "gtopk" (NULL means it), "gtopk_tree" */
+	/* "gtopk" (NULL means it), "gtopk_tree", "topk_allgather", "prune_ring" */
+	const char *algo;
 	struct spr_sparse in; /* this rank's entries, at most k; arrays lent until done */
-	/* gtopk, gtopk_tree: entries to keep; topk_allgather: most entries of one rank */
+	/* gtopk, gtopk_tree, prune_ring: entries to keep; topk_allgather: most of one rank */
 	uint64_t k;
 	uint64_t length; /* all indices are below it */
 	enum spr_nonfinite nonfinite;
+	enum spr_dtype wire;  /* of values on the wire; what rounding takes off is in `adopted` */
+	enum spr_codec codec; /* of indices on the wire */
+	uint64_t step;	      /* prune_ring: rotates the blocks' quotas */
 };
 
 /*
  * Starts the sum of sparse vectors over all ranks; collective. gtopk and gtopk_tree keep the k
  * largest of every merged pair (exactly k, or all non-zeros when fewer); topk_allgather keeps
- * all. The result is read with spr_allreduce_sparse_result once the request is done. Steps and
+ * all; prune_ring keeps at most k, a share of about k/P in each of P equal blocks of the index
+ * range. The result is read with spr_allreduce_sparse_result once the request is done. Steps and
  * bytes per rank (entry = 8 bytes): gtopk log2 P · k entries, two more rounds when P is no power
- * of two; gtopk_tree 2⌈log2 P⌉ rounds; topk_allgather ⌈log2 P⌉ rounds, (P−1)·k entries.
+ * of two; gtopk_tree 2⌈log2 P⌉ rounds; topk_allgather ⌈log2 P⌉ rounds, (P−1)·k entries;
+ * prune_ring 2(P−1) rounds, 2(P−1)/P · k entries.
  * Ownership, Blocks, Returns: as spr_allreduce.
  */
 SPR_API int spr_allreduce_sparse(struct spr_comm *comm,

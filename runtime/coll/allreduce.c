@@ -102,6 +102,7 @@ int spr_allreduce_sparse(struct spr_comm *comm, const struct spr_allreduce_spars
 		goto leave;
 	op->k = a.k;
 	op->length = a.length;
+	op->step = a.step;
 	op->policy = a.nonfinite;
 	r = a.nonfinite > SPR_NONFINITE_DROP ? SPR_EARGUMENT
 					     : check_list(&a.in, a.k, a.length, &bad);

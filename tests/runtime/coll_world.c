@@ -133,6 +133,44 @@ void pairs_tournament(struct pairs *out, const struct pairs *lists, unsigned n, 
 	free(cur);
 }
 
+/* out = out + what list has in [begin, end). */
+static void add_range(struct pairs *out, const struct pairs *list, uint64_t begin, uint64_t end)
+{
+	struct pairs part = {0}, before = *out;
+	const struct pairs *parts[2] = {&before, &part};
+
+	for (uint64_t i = 0; i < list->count; i++)
+		if (list->index[i] >= begin && list->index[i] < end)
+			pairs_add(&part, list->index[i], list->value[i]);
+	*out = (struct pairs){0};
+	pairs_sum(out, parts, 2);
+	pairs_fini(&before);
+	pairs_fini(&part);
+}
+
+void pairs_prune_ring(struct pairs *out, const struct pairs *lists, unsigned n, uint64_t k,
+		      uint64_t length, uint64_t step)
+{
+	uint64_t begin = 0;
+
+	out->count = 0;
+	for (unsigned b = 0; b < n; b++) { /* blocks of which the first ones are longer by one */
+		uint64_t end = begin + length / n + (b < length % n);
+		uint64_t quota = k / n + ((b + step) % n < k % n);
+		struct pairs block = {0};
+
+		for (unsigned i = 0; i < n; i++) {
+			add_range(&block, &lists[(b + i) % n], begin, end);
+			if (k < length)
+				pairs_cut(&block, quota);
+		}
+		for (uint64_t i = 0; i < block.count; i++)
+			pairs_add(out, block.index[i], block.value[i]);
+		pairs_fini(&block);
+		begin = end;
+	}
+}
+
 bool pairs_equal(const struct pairs *a, const struct pairs *b)
 {
 	return a->count == b->count &&
@@ -250,6 +288,12 @@ void call_draw_rough(struct call *c, uint64_t n, uint64_t seed)
 	draw(c, n, seed, rough);
 }
 
+void call_set_step(struct call *c, uint64_t step)
+{
+	for (int r = 0; r < c->n_ranks; r++)
+		c->ranks[r].step = step;
+}
+
 /* ---- running ---- */
 
 static int start(struct spr_comm *comm, const struct call *c, struct call_rank *rank,
@@ -280,6 +324,7 @@ static int start(struct spr_comm *comm, const struct call *c, struct call_rank *
 			.k = rank->k,
 			.length = rank->count,
 			.nonfinite = c->nonfinite,
+			.step = rank->step,
 		};
 
 		r = spr_allreduce_sparse(comm, &args, request);
@@ -453,6 +498,8 @@ static void check_call(const struct call *c)
 	if (!dense) {
 		if (!strcmp(c->algo, "topk_allgather"))
 			pairs_sum(&want, all, n);
+		else if (!strcmp(c->algo, "prune_ring"))
+			pairs_prune_ring(&want, lists, n, c->k, c->count, c->ranks[0].step);
 		else
 			pairs_tournament(&want, lists, n, c->k);
 		check_sparse(c, &want);

@@ -34,6 +34,9 @@ void pairs_sum(struct pairs *out, const struct pairs *const *parts, unsigned n);
 void pairs_cut(struct pairs *p, uint64_t k);
 /* The winner of the tournament over n lists. */
 void pairs_tournament(struct pairs *out, const struct pairs *lists, unsigned n, uint64_t k);
+/* The pruned ring over n lists of vectors of `length`. */
+void pairs_prune_ring(struct pairs *out, const struct pairs *lists, unsigned n, uint64_t k,
+		      uint64_t length, uint64_t step);
 bool pairs_equal(const struct pairs *a, const struct pairs *b);
 
 /* One rank's part in a call. */
@@ -42,6 +45,7 @@ struct call_rank {
 	struct pairs in;      /* sparse */
 	float *dense;	      /* dense: count values */
 	uint64_t k, count;    /* as the call's, unless a test changes them */
+	uint64_t step;	      /* sparse */
 	bool in_place;	      /* dense: out = in */
 	long fail_allocation; /* the n-th of the start fails; −1: none */
 	/* out */
@@ -84,6 +88,8 @@ struct call *world_call(struct world *w, const char *algo, uint64_t count, uint6
 void call_draw(struct call *c, uint64_t n, uint64_t seed);
 /* Floats of mixed size, whose sums round. */
 void call_draw_rough(struct call *c, uint64_t n, uint64_t seed);
+/* The step of a sparse call, on all ranks. */
+void call_set_step(struct call *c, uint64_t step);
 /* Makes all calls on all ranks. Asserts that the simulation itself ran. */
 void world_run(struct world *w);
 

@@ -13,8 +13,9 @@
 #include "coll_world.h"
 
 static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17};
-static const char *const algos[] = {"dense_ring", "gtopk", "gtopk_tree", "topk_allgather"};
-enum { N_RANKS = sizeof ranks / sizeof ranks[0], N_ALGOS = 4 };
+static const char *const algos[] = {"dense_ring", "gtopk", "gtopk_tree", "topk_allgather",
+				    "prune_ring"};
+enum { N_RANKS = sizeof ranks / sizeof ranks[0], N_ALGOS = 5 };
 
 /* A good call before and after shows that the communicator works on. */
 static struct call *with_neighbours(struct world *w, const char *algo)
@@ -182,7 +183,7 @@ Test(coll, nonfinite_is_propagated_or_dropped)
 		for (int p = 0; p < N_RANKS; p++)
 			for (int drop = 0; drop < 2; drop++) {
 				struct world *w = world_create(ranks[p]);
-				struct call *c = world_call(w, algos[a], 100, 10);
+				struct call *c = world_call(w, algos[a], 100, 100);
 				int last = w->n_ranks - 1;
 
 				c->nonfinite = drop ? SPR_NONFINITE_DROP : SPR_NONFINITE_PROPAGATE;
@@ -375,14 +376,15 @@ Test(coll, failed_and_good_operations_in_flight_together)
 		w->jitter_ns = 20000;
 		for (unsigned i = 0; i < 12; i++)
 			call_draw(world_call(w, algos[i % N_ALGOS], 2000, 200), 300, i + 1);
-		w->calls[5].ranks[bad].in.value[3] = NAN;
-		w->calls[6].ranks[bad].k = 777;
-		w->calls[8].ranks[0].dense[11] = NAN;
+		w->calls[6].ranks[bad].in.value[3] = NAN;
+		w->calls[7].ranks[bad].k = 777;
+		w->calls[9].ranks[bad].in.value[3] = NAN;
+		w->calls[10].ranks[0].dense[11] = NAN;
 		world_run(w);
 		for (unsigned i = 0; i < w->n_calls; i++) {
-			if (i == 5 || i == 8)
+			if (i == 6 || i == 9 || i == 10)
 				call_failed_alike(&w->calls[i], SPR_ENONFINITE);
-			else if (i == 6)
+			else if (i == 7)
 				call_failed_alike(&w->calls[i], SPR_EMISMATCH);
 			else
 				for (int r = 0; r < w->n_ranks; r++)

@@ -130,8 +130,8 @@ struct fixture {
 
 static const struct spri_algo *const algos[] = {&spri_algo_dense_ring, &spri_algo_gtopk,
 						&spri_algo_gtopk_tree, &spri_algo_topk_allgather,
-						&spri_algo_allgather};
-enum { N_ALGOS = 5 };
+						&spri_algo_prune_ring, &spri_algo_allgather};
+enum { N_ALGOS = 6 };
 
 /* A good operation of one rank, all arrays as long as they must be. */
 static void begin(struct fixture *f, const struct spri_algo *algo, uint32_t rank, uint32_t n_ranks)
@@ -368,6 +368,64 @@ Test(coll_hostile, elements)
 	run(&spri_algo_dense_ring, 0, 2, elements_that_end_early, "too few", SPR_EPROTOCOL);
 	run(&spri_algo_dense_ring, 0, 2, elements_that_do_not_end, "no end", SPR_EPROTOCOL);
 	run(&spri_algo_dense_ring, 0, 2, elements_as_a_list, "a list", SPR_EPROTOCOL);
+}
+
+/* Two ranks, 100 entries of each block at most. */
+static void good_blocks(void)
+{
+	add(SPRI_CODEC_RAW32, 1, 300, 50, 3, MORE);
+	add(SPRI_CODEC_RAW32, 1, 450, 50, 3, ROUND);
+	add(SPRI_CODEC_RAW32, 0, 0, 100, 3, ROUND);
+}
+
+static void block_of_another(void)
+{
+	add(SPRI_CODEC_RAW32, 0, 300, 50, 3, ROUND);
+}
+
+static void block_beyond_its_quota(void)
+{
+	add(SPRI_CODEC_RAW32, 1, 300, 100, 1, MORE);
+	add(SPRI_CODEC_RAW32, 1, 450, 1, 1, ROUND);
+}
+
+static void block_that_begins_early(void)
+{
+	add(SPRI_CODEC_RAW32, 1, 299, 50, 3, ROUND);
+}
+
+static void final_block_beyond_its_quota(void)
+{
+	add(SPRI_CODEC_RAW32, 1, 300, 0, 1, ROUND);
+	add(SPRI_CODEC_RAW32, 0, 0, 101, 1, ROUND);
+}
+
+static void final_block_that_ends_late(void)
+{
+	add(SPRI_CODEC_RAW32, 1, 300, 0, 1, ROUND);
+	add(SPRI_CODEC_RAW32, 0, 290, 11, 1, ROUND);
+}
+
+static void final_block_that_steps_back(void)
+{
+	add(SPRI_CODEC_RAW32, 1, 300, 0, 1, ROUND);
+	add(SPRI_CODEC_RAW32, 0, 100, 11, 1, MORE);
+	add(SPRI_CODEC_RAW32, 0, 110, 11, 1, ROUND);
+}
+
+Test(coll_hostile, pruned_blocks)
+{
+	const struct spri_algo *algo = &spri_algo_prune_ring;
+
+	run(algo, 0, 2, good_blocks, "good blocks", 0);
+	run(algo, 0, 2, block_of_another, "another block", SPR_EPROTOCOL);
+	run(algo, 0, 2, block_beyond_its_quota, "too many", SPR_EPROTOCOL);
+	run(algo, 0, 2, block_that_begins_early, "an index before", SPR_EPROTOCOL);
+	run(algo, 0, 2, final_block_beyond_its_quota, "too many final", SPR_EPROTOCOL);
+	run(algo, 0, 2, final_block_that_ends_late, "an index behind", SPR_EPROTOCOL);
+	run(algo, 0, 2, final_block_that_steps_back, "equal indices", SPR_EPROTOCOL);
+	run(algo, 0, 2, elements_as_a_list, "a list that does not end", SPRI_AGAIN);
+	run(algo, 0, 2, good_elements, "elements", SPR_EPROTOCOL);
 }
 
 static void good_bytes(void)
