@@ -40,7 +40,7 @@ SPR_API int spr_allreduce(struct spr_comm *comm, const struct spr_allreduce_args
 			  struct spr_request **out_request);
 
 struct spr_allreduce_sparse_args {
-	size_t size;	      /* sizeof(struct spr_allreduce_sparse_args) */
+	size_t size; /* sizeof(struct spr_allreduce_sparse_args) */
 	/* "gtopk" (NULL means it), "gtopk_tree", "topk_allgather", "prune_ring" */
 	const char *algo;
 	struct spr_sparse in; /* this rank's entries, at most k; arrays lent until done */
