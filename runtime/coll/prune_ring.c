@@ -30,6 +30,7 @@
  * half, and reported without a rank, because it is several ranks' doing; reports need P − 1 rounds
  * to reach all ranks, which is what the second half has.
  */
+#include <coll/ring.h>
 #include <coll/schedule.h>
 #include <coll/sparse.h>
 #include <errno.h>
@@ -51,24 +52,10 @@ struct prune_ring {
 
 enum { OWN, MINE, SUM, CHUNK, RESULT, ADOPTED, N_LISTS };
 
-static unsigned prune_partners(uint32_t rank, uint32_t n_ranks, uint32_t *out)
-{
-	if (n_ranks == 1)
-		return 0;
-	out[0] = spri_ring_previous(rank, n_ranks);
-	out[1] = spri_ring_next(rank, n_ranks);
-	return 2;
-}
-
-static double prune_rounds(uint32_t n_ranks)
-{
-	return 2.0 * (n_ranks - 1);
-}
-
 static double prune_bytes(uint32_t n_ranks, double count, double k)
 {
 	(void)count;
-	return prune_rounds(n_ranks) / n_ranks * k * 8;
+	return spri_ring_rounds(n_ranks) / n_ranks * k * 8;
 }
 
 /* Index of the first element of block b. */
@@ -394,8 +381,8 @@ const struct spri_algo spri_algo_prune_ring = {
 	"prune_ring",
 	"ring of sparse blocks, each pruned back to its share before every hop",
 	SPRI_ALGO_SPARSE,
-	prune_partners,
-	prune_rounds,
+	spri_ring_partners,
+	spri_ring_rounds,
 	prune_bytes,
 	prune_start,
 	prune_step,
