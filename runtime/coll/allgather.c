@@ -48,7 +48,8 @@ static int take_bytes(struct spri_op *op, uint32_t from, struct spri_block *bloc
 	bool last = chunk->flags & SPRI_CHUNK_LAST_OF_BLOCK;
 	int r = SPR_EPROTOCOL;
 
-	if (chunk->base == block->count || chunk->count == 0) {
+	if (chunk->codec == SPRI_CODEC_BYTES &&
+	    (chunk->base == block->count || chunk->count == 0)) {
 		void *at = op->count ? op->out_bytes + block->id * op->count + block->count : NULL;
 
 		r = spri_codec_find(SPRI_CODEC_BYTES)
@@ -67,7 +68,8 @@ static int take_bytes(struct spri_op *op, uint32_t from, struct spri_block *bloc
 
 static int allgather_step(struct spri_op *op)
 {
-	const struct spri_dissemination how = {SPRI_CODEC_BYTES, op->state, take_bytes};
+	const struct spri_dissemination how = {SPRI_CODEC_BYTES, op->state,
+					       op->state ? op->comm->n_ranks : 0, take_bytes};
 
 	return spri_dissemination_step(op, &how);
 }

@@ -159,11 +159,12 @@ static inline bool spri_op_failed(const struct spri_op *op)
 	return op->outcome.status != 0;
 }
 
-/* One block of a message. Exactly one of (value), (bytes) is used, by codec. */
+/* One block of a message. What is used of (index), (value), (bytes) follows from the codec. */
 struct spri_block {
 	uint32_t id;	       /* goes into the header: the rank it comes from */
-	const uint64_t *index; /* raw32 */
-	const float *value;    /* raw32, dense */
+	uint8_t codec;	       /* 0: the message's */
+	const uint64_t *index; /* lists, masks */
+	const float *value;    /* lists, dense */
 	const uint8_t *bytes;  /* bytes codec */
 	uint64_t count;	       /* entries, elements or bytes */
 	uint64_t base;	       /* dense, bytes: index of the first */

@@ -3,8 +3,8 @@
 /*
  * Dissemination; see dissemination.h.
  *
- *   In round i, with d = 2^i < P: send the first min(d, P − d) blocks held to rank r − d, receive
- *   as many from r + d, which are those of ranks r + d, r + d + 1, …
+ *   In round i, with d = 2^i < P: send the blocks of the ranks r, r + 1, … (min(d, P − d) of them)
+ *   to rank r − d, receive those of as many ranks r + d, r + d + 1, … from r + d
  *
  * Sending and receiving go on side by side; the round ends with both. Nobody waits in a circle: a
  * rank in the lowest round of all sends to one that receives in the same round, or has done so.
@@ -16,7 +16,7 @@
 #include <coll/dissemination.h>
 #include <coll/schedule.h>
 
-/* Place of the block that comes next, within the message. */
+/* Number of the block that comes next, within the message. */
 #define NEXT_BLOCK extra[0]
 
 unsigned spri_dissemination_partners(uint32_t rank, uint32_t n_ranks, uint32_t *out)
@@ -42,24 +42,42 @@ static int malformed(struct spri_op *op, uint32_t from, const struct spri_chunk 
 	return spri_trace(SPR_EPROTOCOL);
 }
 
+/* How many blocks belong to the n ranks from r on. */
+static uint32_t blocks_of(const struct spri_op *op, const struct spri_dissemination *how,
+			  uint32_t n)
+{
+	uint32_t low = 0, high = how->n_blocks, n_ranks = op->comm->n_ranks;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2, id = how->blocks[middle].id;
+
+		if ((id + n_ranks - op->comm->rank) % n_ranks < n)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 static int take_chunk(struct spri_op *op, const struct spri_dissemination *how, uint32_t from,
 		      uint32_t d, const struct spri_chunk *chunk)
 {
-	uint32_t n_ranks = op->comm->n_ranks, n_blocks = spri_bruck_blocks(n_ranks, d);
-	uint64_t next = op->cursor.NEXT_BLOCK;
-	bool last;
+	uint32_t first = blocks_of(op, how, d);
+	uint32_t end = blocks_of(op, how, d + spri_bruck_blocks(op->comm->n_ranks, d));
+	struct spri_block *block = &how->blocks[first + op->cursor.NEXT_BLOCK];
+	bool last = chunk->flags & SPRI_CHUNK_LAST_OF_ROUND;
 	int r;
 
-	if (next >= n_blocks || chunk->codec != how->codec ||
-	    chunk->block != (uint32_t)((from + next) % n_ranks))
+	if (first == end) /* the ranks of this round have none */
+		return last && chunk->count == 0 ? 0 : malformed(op, from, chunk);
+	if (first + op->cursor.NEXT_BLOCK >= end || chunk->block != block->id)
 		return malformed(op, from, chunk);
-	r = how->take(op, from, &how->blocks[d + next], chunk);
+	r = how->take(op, from, block, chunk);
 	if (r < 0)
 		return r;
 	if (chunk->flags & SPRI_CHUNK_LAST_OF_BLOCK)
 		op->cursor.NEXT_BLOCK++;
-	last = chunk->flags & SPRI_CHUNK_LAST_OF_ROUND;
-	return last != (op->cursor.NEXT_BLOCK == n_blocks) ? malformed(op, from, chunk) : 0;
+	return last != (first + op->cursor.NEXT_BLOCK == end) ? malformed(op, from, chunk) : 0;
 }
 
 static int receive(struct spri_op *op, const struct spri_dissemination *how, uint32_t d)
@@ -92,7 +110,7 @@ int spri_dissemination_step(struct spri_op *op, const struct spri_dissemination 
 
 		sent = spri_transfer_send(op, spri_bruck_to(op->comm->rank, n_ranks, d),
 					  op->cursor.round, how->codec, how->blocks,
-					  how->blocks ? spri_bruck_blocks(n_ranks, d) : 0,
+					  blocks_of(op, how, spri_bruck_blocks(n_ranks, d)),
 					  &op->cursor.sending);
 		if (sent < 0)
 			return sent;

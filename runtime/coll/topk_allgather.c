@@ -130,7 +130,8 @@ static void sum_all(struct spri_op *op)
 static int topk_step(struct spri_op *op)
 {
 	struct topk_allgather *t = op->state;
-	const struct spri_dissemination how = {SPRI_CODEC_RAW32, t ? t->blocks : NULL, take_list};
+	const struct spri_dissemination how = {SPRI_CODEC_RAW32, t ? t->blocks : NULL,
+					       t ? op->comm->n_ranks : 0, take_list};
 	int r = spri_dissemination_step(op, &how);
 
 	if (r == 0 && !spri_op_failed(op))

@@ -127,12 +127,11 @@ int spri_transfer_send(struct spri_op *op, uint32_t to, uint32_t round, uint8_t 
 		       const struct spri_block *blocks, uint32_t n_blocks,
 		       struct spri_sending *sending)
 {
-	const struct spri_codec *codec = spri_codec_find(codec_id);
-
-	assert(codec);
 	while (!sending->done) {
 		const struct spri_block *block =
 			sending->block < n_blocks ? &blocks[sending->block] : NULL;
+		const struct spri_codec *codec =
+			spri_codec_find(block && block->codec ? block->codec : codec_id);
 		struct spri_chunk chunk = {.round = round};
 		bool failed = spri_op_failed(op), last_of_block;
 		int r;
