@@ -32,7 +32,10 @@ struct stage {
 	size_t weights, biases;		/* layers of the net; biases = weights + 1 */
 	size_t patch;			/* elements of one patch */
 	float *out;			/* max_batch × rows × columns × channels; owned */
-	float *patches;			/* max_batch × rows × columns × patch; owned, or NULL */
+	/* max_batch × rows × columns × patch, or NULL; owned, as the next one */
+	float *patches; /* zero where a patch reaches outside the image: never written */
+	/* derivatives by them; not of the first stage, which has no use for them */
+	float *d_patches;
 };
 
 struct chain {
@@ -73,9 +76,14 @@ static int stage_init(struct train_net *net, struct stage *s, const struct recip
 	train_net_add(net, recipe->weights, s->patch * s->channels, 0);
 	train_net_add(net, recipe->biases, s->channels, 1);
 	s->out = malloc(net->max_batch * place_count(s) * s->channels * sizeof(float));
-	if (!whole)
-		s->patches = malloc(net->max_batch * place_count(s) * s->patch * sizeof(float));
-	return s->out && (whole || s->patches) ? 0 : -ENOMEM;
+	if (!s->out)
+		return -ENOMEM;
+	if (whole)
+		return 0;
+	s->patches = calloc(net->max_batch * place_count(s), s->patch * sizeof(float));
+	if (s->weights > 0)
+		s->d_patches = malloc(net->max_batch * place_count(s) * s->patch * sizeof(float));
+	return s->patches && (s->d_patches || s->weights == 0) ? 0 : -ENOMEM;
 }
 
 static int chain_init(struct train_net *net, const struct recipe *recipes, size_t n)
@@ -118,6 +126,7 @@ static void chain_fini(struct train_net *net)
 	for (size_t i = 0; chain && i < chain->n; i++) {
 		free(chain->stage[i].out);
 		free(chain->stage[i].patches);
+		free(chain->stage[i].d_patches);
 	}
 	if (chain) {
 		free(chain->delta[0]);
@@ -218,7 +227,6 @@ static float *rows_of(struct stage *s, float *in, size_t batch)
 
 	if (!s->patches)
 		return in;
-	memset(s->patches, 0, batch * place_count(s) * s->patch * sizeof(float));
 	for (size_t i = 0; i < batch; i++)
 		each_stretch(s, in + i * in_size, s->patches + i * place_count(s) * s->patch,
 			     move_out);
@@ -255,16 +263,16 @@ static void backward_data(struct stage *s, const float *weights, const float *d,
 			  const float *below, size_t batch)
 {
 	size_t n = batch * place_count(s), in_size = s->in_rows * s->in_columns * s->in_channels;
-	float *product = s->patches ? s->patches : d_below;
+	float *product = s->d_patches ? s->d_patches : d_below;
 
 	cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, (int)s->patch,
 		    (int)s->channels, 1.0f, d, (int)s->channels, weights, (int)s->channels, 0.0f,
 		    product, (int)s->patch);
-	if (s->patches) {
+	if (s->d_patches) {
 		memset(d_below, 0, batch * in_size * sizeof(float));
 		for (size_t i = 0; i < batch; i++)
 			each_stretch(s, d_below + i * in_size,
-				     s->patches + i * place_count(s) * s->patch, move_back);
+				     s->d_patches + i * place_count(s) * s->patch, move_back);
 	}
 	for (size_t i = 0; i < batch * in_size; i++)
 		d_below[i] = below[i] > 0 ? d_below[i] : 0;

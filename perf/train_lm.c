@@ -110,9 +110,7 @@ static void step_unit(const float *restrict x, const float *restrict bias, const
 		      const float *restrict before, float *restrict gate, float *restrict after,
 		      size_t h)
 {
-	for (size_t i = 0; i < h; i++)
-		gate[i] = train_sigmoid(x[i] + bias[i] + g[i]);
-	for (size_t i = h; i < 2 * h; i++)
+	for (size_t i = 0; i < 2 * h; i++)
 		gate[i] = train_sigmoid(x[i] + bias[i] + g[i]);
 	for (size_t i = 0; i < h; i++)
 		gate[2 * h + i] =
