@@ -5,6 +5,8 @@
  * Entering costs one read of the control register when the caller has it so already, which is the
  * rule; else it is set and put back at the end. The barriers keep loads, and with them the
  * arithmetic, between enter and leave.
+ *
+ * And the fence behind stores that went past the caches.
  */
 #ifndef SPRI_FPENV_H
 #define SPRI_FPENV_H
@@ -44,6 +46,12 @@ static inline void spri_fp_leave(struct spri_fpenv env)
 		_mm_setcsr(env.control);
 }
 
+/* Whoever sees a store behind it sees the streaming stores before it. */
+static inline void spri_stream_fence(void)
+{
+	_mm_sfence();
+}
+
 #else
 
 #include <fenv.h>
@@ -67,6 +75,8 @@ static inline void spri_fp_leave(struct spri_fpenv env)
 	__asm__ volatile("" ::: "memory");
 	fesetenv(&env.saved);
 }
+
+static inline void spri_stream_fence(void) {}
 
 #endif
 #endif

@@ -5,9 +5,8 @@
  * accumulated and w the weight it belongs to. One pass accumulates, weighs and, on ranks that
  * propose a mask, chooses. Part of the front header.
  *
- * Numeric contract as in kernel.h; sums (of I, I², w²) are in double, element i of the call going
- * to lane i mod 8, lanes added in pairs at the end of each block of 4096 elements, blocks like the
- * digits of a binary counter (norm.c): they depend on the values and n alone, not on the row.
+ * Numeric contract as in kernel.h; sums (of I, I², w²) are in double, in the order of tree.h with
+ * element i of the call in lane i mod 8: they depend on the values and n alone, not on the row.
  */
 #ifndef SPRI_IMPORTANCE_H
 #define SPRI_IMPORTANCE_H
@@ -15,14 +14,21 @@
 #include <internal/compiler.h>
 #include <sparring/types.h>
 
+#define SPRI_WEIGH_MOST 512 /* elements of a piece; it stays in the first cache between the two */
+#define SPRI_DRAW_GROUP 32  /* elements that share eight counters */
+
+/* ---- operation ---- */
+
 /*
- * For i in [0, n): a = scale · gradient[i] + residual[i]; shadow[i] = a; I = |a| / max(|weight[i]|,
- * floor); chosen when u · threshold < I, with u in [0, 1): all of I > threshold, others with
- * probability I / threshold.
+ * For i in [0, n): a = scale · gradient[i] + residual[i], as in the scan; shadow[i] = a; I = |a| /
+ * max(|weight[i]|, floor), rounded once (a weight that is NaN counts as 0); chosen unless
+ * u · threshold ≥ I, with u in (0, 1]: all of I > threshold, others with probability I / threshold,
+ * none whose I is 0. NaN, like infinity, is larger than all, and chosen.
  *
  * u of element j = base + i: word (j / 8) mod 4 of Philox4x32-10 with the key, counter
- * (j / 32 · 8 + j mod 8, step), its upper 24 bits times 2^-24. (Eight neighbouring elements use
- * eight counters and the same word, so a vector row needs no shuffle.)
+ * (j / 32 · 8 + j mod 8, step); its upper 24 bits, plus 1, times 2^-24. (Eight neighbouring
+ * elements use eight counters and the same word, so a vector row needs no shuffle; the smallest u
+ * is not 0, so that 32 elements too unimportant for it are passed over without drawing.)
  */
 struct spri_importance {
 	const float *gradient; /* n */
@@ -49,5 +55,32 @@ struct spri_importance {
 };
 
 void spri_importance(struct spri_importance *s);
+
+/* ---- its two primitives ---- */
+
+/* Accumulates and weighs a piece. */
+struct spri_weigh {
+	const float *gradient, *residual, *weight; /* n */
+	float *shadow;				   /* n; may equal gradient or residual */
+	uint64_t n;				   /* ≤ SPRI_WEIGH_MOST */
+	float scale, floor;
+	bool stream;	   /* write the shadow past the caches, where its alignment allows */
+	float *importance; /* n: I; NULL: not wanted */
+	/* in/out: the lanes of the sums; element i adds to lane i mod 8 */
+	double sum[8], sum_squares[8], weight_squares[8];
+	bool nonfinite; /* out: some a was not finite */
+};
+
+/* Chooses among the elements of n_groups groups, whose numbers are `group` and what follows. */
+struct spri_draw {
+	const float *importance; /* 32 · n_groups, 64-byte aligned */
+	uint64_t group;		 /* the first element's index / 32 */
+	uint64_t n_groups;
+	float threshold;
+	uint64_t key, step;
+	uint64_t *index; /* capacity entries */
+	uint64_t capacity;
+	uint64_t count, n_chosen; /* in/out: as in spri_importance */
+};
 
 #endif

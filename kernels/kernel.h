@@ -90,6 +90,8 @@ struct spri_kernel_row {
 	 * Returns true when some result was not finite. NaN is canonical.
 	 */
 	bool (*axpby)(float *out, float a, const float *x, float b, const float *y, uint64_t n);
+	void (*weigh)(struct spri_weigh *s); /* this and the next: importance.h */
+	void (*draw)(struct spri_draw *s);
 };
 
 /* Rows of the table, best first; NULL past the last. For tests and listings. */

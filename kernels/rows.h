@@ -26,6 +26,10 @@ bool spri_axpby_c(float *out, float a, const float *x, float b, const float *y, 
 bool spri_axpby_avx2(float *out, float a, const float *x, float b, const float *y, uint64_t n);
 bool spri_axpby_avx512(float *out, float a, const float *x, float b, const float *y, uint64_t n);
 
+void spri_weigh_c(struct spri_weigh *s);
+
+void spri_draw_c(struct spri_draw *s);
+
 void spri_histogram_c(const float *v, uint64_t n, unsigned shift, uint64_t *bins);
 void spri_scatter_c(float *out, uint64_t base, const uint64_t *index, const float *value,
 		    uint64_t n, float factor);

@@ -48,4 +48,12 @@ static inline float spri_sum_drop(float a, float b, uint64_t index, struct spri_
 	return spri_finite_or_zero(spri_finite_or_zero(a) + spri_finite_or_zero(b));
 }
 
+/* Notes the elements of a group whose bits are set as chosen. */
+static inline void spri_draw_append(struct spri_draw *s, uint64_t group, uint32_t chosen)
+{
+	s->n_chosen += (unsigned)__builtin_popcount(chosen);
+	for (; chosen && s->count < s->capacity; chosen &= chosen - 1)
+		s->index[s->count++] = group * SPRI_DRAW_GROUP + (unsigned)__builtin_ctz(chosen);
+}
+
 #endif

@@ -99,11 +99,14 @@ struct primitive {
 			sizeof(((struct spri_kernel_row *)NULL)->field), about                     \
 	}
 static const struct primitive primitives[] = {
-	PRIMITIVE(scan, "gradient + residual, candidates above a threshold"),
+	PRIMITIVE(scan, "scaled gradient + residual, candidates above a threshold"),
 	PRIMITIVE(reduce, "sum of two vectors"),
 	PRIMITIVE(histogram, "how many values of each magnitude"),
 	PRIMITIVE(scatter, "sparse result to dense update"),
 	PRIMITIVE(scale, "vector times a factor"),
+	PRIMITIVE(axpby, "weighted sum of two vectors"),
+	PRIMITIVE(weigh, "gradient + residual, importance and its statistics"),
+	PRIMITIVE(draw, "random choice by importance"),
 };
 #undef PRIMITIVE
 

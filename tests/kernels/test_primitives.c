@@ -346,7 +346,7 @@ Test(primitives, table_is_ordered_and_complete)
 		const struct spri_kernel_row *row = spri_kernel_row(i);
 
 		cr_assert(row->scan && row->reduce && row->histogram && row->scatter &&
-				  row->scale && row->axpby,
+				  row->scale && row->axpby && row->weigh && row->draw,
 			  "row %u: expected no empty slot", i);
 		cr_assert(i == 0 || row->isa < spri_kernel_row(i - 1)->isa,
 			  "row %u: expected best first", i);
