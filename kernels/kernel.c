@@ -10,9 +10,9 @@
 static const struct spri_kernel_row table[] = {
 #if SPRI_KERNELS_X86
 	{SPRI_ISA_AVX512, spri_scan_avx512, spri_reduce_avx512, spri_histogram_c, spri_scatter_c,
-	 spri_scale_avx512, spri_axpby_avx512, spri_weigh_c, spri_draw_c},
+	 spri_scale_avx512, spri_axpby_avx512, spri_weigh_avx512, spri_draw_avx512},
 	{SPRI_ISA_AVX2, spri_scan_avx2, spri_reduce_avx2, spri_histogram_c, spri_scatter_c,
-	 spri_scale_avx2, spri_axpby_avx2, spri_weigh_c, spri_draw_c},
+	 spri_scale_avx2, spri_axpby_avx2, spri_weigh_avx2, spri_draw_avx2},
 #endif
 	{SPRI_ISA_C, spri_scan_c, spri_reduce_c, spri_histogram_c, spri_scatter_c, spri_scale_c,
 	 spri_axpby_c, spri_weigh_c, spri_draw_c},

@@ -27,8 +27,12 @@ bool spri_axpby_avx2(float *out, float a, const float *x, float b, const float *
 bool spri_axpby_avx512(float *out, float a, const float *x, float b, const float *y, uint64_t n);
 
 void spri_weigh_c(struct spri_weigh *s);
+void spri_weigh_avx2(struct spri_weigh *s);
+void spri_weigh_avx512(struct spri_weigh *s);
 
 void spri_draw_c(struct spri_draw *s);
+void spri_draw_avx2(struct spri_draw *s);
+void spri_draw_avx512(struct spri_draw *s);
 
 void spri_histogram_c(const float *v, uint64_t n, unsigned shift, uint64_t *bins);
 void spri_scatter_c(float *out, uint64_t base, const uint64_t *index, const float *value,
