@@ -5,8 +5,8 @@
  * as many bytes measured in the same run. Happy path:
  *
  *   1. for each size: two vectors that look like a gradient and a residual; the time of memcpy
- *   2. dense kernels per row: scan, reduce, axpby; per density: select from no threshold (first)
- *      and from the carried one (steady)
+ *   2. dense kernels per row: scan, reduce, axpby, importance (with and without a choice); per
+ *      density: select from no threshold (first) and from the carried one (steady)
  *   3. sparse kernels per list length: merge of two lists, cut, trim
  *   4. select's result is folded into a number that has to be the same on every row
  *
@@ -51,7 +51,7 @@ static const struct perf_option option_table[] = {
 
 static const struct perf_options options = {
 	"spr_kernel_perf",
-	"times selection, merge, trim and reduce against memory bandwidth",
+	"times selection, importance, merge, trim and sums against memory bandwidth",
 	"[OPTIONS]",
 	"GB/s counts the bytes that a kernel must move; copy is memcpy's GB/s.",
 	option_table,
@@ -65,7 +65,7 @@ static const struct perf_column columns[] = {
 
 /* Memory of the largest size. */
 struct field {
-	float *gradient, *residual, *shadow;
+	float *gradient, *residual, *weight, *shadow;
 	uint64_t *index[4]; /* two inputs, merged, trimmed */
 	float *value[4];
 };
@@ -86,6 +86,8 @@ struct job {
 	uint32_t threshold; /* carried from run to run */
 	uint64_t count;	    /* of the result */
 	uint64_t entries;   /* that the time is divided by */
+	float mean;	    /* importance, of the run before */
+	uint64_t digest;    /* of the result */
 };
 
 typedef void (*job_fn)(struct job *job);
@@ -143,6 +145,41 @@ static void run_axpby(struct job *job)
 {
 	job->row->axpby(job->field->shadow, 0.9f, job->field->shadow, 0.1f, job->field->gradient,
 			job->n);
+}
+
+/* One rank's pass: weighs, and chooses about one element in 64. */
+static void run_choose(struct job *job, bool choose)
+{
+	struct field *f = job->field;
+	struct spri_importance s = {.gradient = f->gradient,
+				    .residual = f->residual,
+				    .weight = f->weight,
+				    .shadow = f->shadow,
+				    .n = job->n,
+				    .scale = 1,
+				    .floor = 1e-3f,
+				    .choose = choose,
+				    .threshold = 64 * job->mean,
+				    .key = 1,
+				    .index = f->index[2],
+				    .capacity = job->n};
+
+	spri_importance(&s);
+	job->mean = (float)(s.sum / (double)job->n);
+	job->count = s.count;
+	job->digest = spri_mix64((uint64_t)(s.sum * 0x1p20) ^ (uint64_t)(s.sum_squares * 0x1p40));
+	for (uint64_t i = 0; i < s.count; i++)
+		job->digest = spri_mix64(job->digest ^ s.index[i]);
+}
+
+static void run_weigh(struct job *job)
+{
+	run_choose(job, false);
+}
+
+static void run_weigh_draw(struct job *job)
+{
+	run_choose(job, true);
 }
 
 static void run_norm(struct job *job)
@@ -282,6 +319,33 @@ static void measure_dense(struct report *r, struct field *field, uint64_t n)
 	report_line(r, "norm", &job, time_ns(NULL, run_norm, &job), (double)n * 4, n);
 }
 
+static void measure_importance(struct report *r, struct field *field, uint64_t n)
+{
+	const struct spri_kernel_row *row;
+	uint64_t digest = 0;
+
+	for (unsigned i = 0; (row = spri_kernel_row(i)); i++) {
+		struct job job = {.row = row, .field = field, .n = n};
+		double ns;
+
+		if (row->isa > spri_cpu_isa())
+			continue;
+		spri_isa_allow(row->isa);
+		ns = time_ns(NULL, run_weigh, &job);
+		report_line(r, "importance", &job, ns, (double)n * 16, n);
+		ns = time_ns(NULL, run_weigh_draw, &job);
+		job.k = job.count;
+		report_line(r, "and choice", &job, ns, (double)n * 16, n);
+		digest = digest ? digest : job.digest;
+		if (digest != job.digest) {
+			fprintf(stderr, "spr_kernel_perf: %s chooses others than the best row\n",
+				spri_isa_name(row->isa));
+			r->wrong++;
+		}
+	}
+	spri_isa_allow(SPRI_ISA_COUNT - 1);
+}
+
 static void measure_select(struct report *r, struct field *field, uint64_t n, uint64_t k)
 {
 	const struct spri_kernel_row *row;
@@ -351,6 +415,7 @@ static void field_free(struct field *f)
 {
 	free(f->gradient);
 	free(f->residual);
+	free(f->weight);
 	free(f->shadow);
 	for (unsigned i = 0; i < 4; i++) {
 		free(f->index[i]);
@@ -366,13 +431,14 @@ static bool field_alloc(struct field *f, uint64_t n)
 
 	f->gradient = aligned_alloc(64, bytes);
 	f->residual = aligned_alloc(64, bytes);
+	f->weight = aligned_alloc(64, bytes);
 	f->shadow = aligned_alloc(64, bytes);
 	for (unsigned i = 0; i < 4; i++) {
 		f->index[i] = malloc(2 * n * sizeof(uint64_t)); /* untouched pages cost nothing */
 		f->value[i] = malloc(2 * n * sizeof(float));
 		whole = whole && f->index[i] && f->value[i];
 	}
-	return whole && f->gradient && f->residual && f->shadow;
+	return whole && f->gradient && f->residual && f->weight && f->shadow;
 }
 
 static void measure(struct report *report, struct field *field, const double *density,
@@ -381,8 +447,10 @@ static void measure(struct report *report, struct field *field, const double *de
 	for (uint64_t n = config.min_count; n <= config.max_count; n *= config.factor) {
 		fill(field->gradient, n, 1);
 		fill(field->residual, n, 2);
+		fill(field->weight, n, 3);
 		memset(field->shadow, 0, n * sizeof(float));
 		measure_dense(report, field, n);
+		measure_importance(report, field, n);
 		for (unsigned i = 0; i < n_densities; i++) {
 			uint64_t k = spri_max_u64((uint64_t)((double)n * density[i]), 1);
 
