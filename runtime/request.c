@@ -37,7 +37,7 @@ int spr_request_wait(struct spr_request *request)
 	if (!request)
 		return SPR_EARGUMENT;
 	before = spri_context_enter(op->comm->context);
-	r = spri_progress_until(op->comm->context, op_done, op, SPRI_NEVER);
+	r = op->open ? SPR_EBUSY : spri_progress_until(op->comm->context, op_done, op, SPRI_NEVER);
 	if (op->done)
 		r = op->status;
 	spri_context_leave(op->comm->context, before);
@@ -78,6 +78,8 @@ void spr_request_destroy(struct spr_request *request)
 		return;
 	context = op->comm->context;
 	before = spri_context_enter(context);
+	if (op->open)
+		op->abandon(op);
 	(void)!spri_progress_until(
 		context, op_done, op,
 		SPRI_NEVER); /* ends: op has a deadline, a broken port ends it too */

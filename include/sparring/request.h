@@ -31,7 +31,7 @@ SPR_API int spr_request_test(struct spr_request *request);
  * timeout from its start on), so this returns.
  * Returns: the outcome: 0; SPR_ENONFINITE, SPR_EMISMATCH (the operation failed on every rank,
  * nothing changed); SPR_ELOST, SPR_ETIMEOUT, SPR_EPROTOCOL, SPR_EACCESS (the communicator is
- * broken).
+ * broken); SPR_EBUSY (a step of spr_exchange_begin whose layers are not all handed over: at once).
  */
 SPR_API int spr_request_wait(struct spr_request *request);
 

@@ -7,8 +7,9 @@
 #include <codec/rows.h>
 
 static const struct spri_codec *const rows[] = {
-	&spri_codec_raw32,  &spri_codec_dense, &spri_codec_bytes,
-	&spri_codec_packed, &spri_codec_gaps,  &spri_codec_bitmap,
+	&spri_codec_raw32,
+	&spri_codec_dense,
+	&spri_codec_bytes,
 };
 
 const struct spri_codec *spri_codec_row(unsigned i)

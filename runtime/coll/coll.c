@@ -57,11 +57,16 @@ int spri_op_create(struct spr_comm *comm, const struct spri_algo *algo, struct s
 		return spri_trace(r);
 	op = comm->spare;
 	comm->spare = NULL;
+	spri_op_init(op, comm, algo);
+	*out = op;
+	return 0;
+}
+
+void spri_op_init(struct spri_op *op, struct spr_comm *comm, const struct spri_algo *algo)
+{
 	memset(op, 0, sizeof *op);
 	op->comm = comm;
 	op->algo = algo;
-	*out = op;
-	return 0;
 }
 
 /* What all ranks must agree on. */
@@ -72,6 +77,7 @@ static uint64_t signature(const struct spri_op *op)
 	h = spri_mix64(h + op->count);
 	h = spri_mix64(h + op->k);
 	h = spri_mix64(h + op->length);
+	h = spri_mix64(h + op->streamed);
 	h = spri_mix64(h + op->step);
 	return spri_mix64(h + (uint64_t)op->policy);
 }

@@ -20,6 +20,7 @@
 
 #include <codec/codec.h>
 #include <coll/slots.h>
+#include <coll/stream.h>
 #include <comm.h>
 #include <sparring/coll.h>
 #include <sparring/request.h>
@@ -52,6 +53,7 @@ struct spri_algo {
 	int (*step)(struct spri_op *op);
 	/* Frees what start allocated, whatever the state. */
 	void (*finish)(struct spri_op *op);
+	bool streams; /* sparse: takes entries while they are selected (op->stream) */
 };
 
 /* Where a message stands. Zeroed at the start of each message. */
@@ -104,6 +106,9 @@ struct spri_op {
 	enum spr_dtype dtype; /* of values on the wire; dense and bytes: SPR_F32 */
 	uint8_t list_codec;   /* of sparse lists: SPRI_CODEC_RAW32 or _PACKED */
 	uint64_t step;	      /* of the exchange, or the caller's */
+	bool streamed;	      /* in_list comes by way of a stream; the same on all ranks */
+	/* lent until the operation is done; NULL in failed mode, too */
+	const struct spri_stream *stream;
 	/*
 	 * masked: in, count, dtype, step; this rank's proposals, who proposes, and a note of
 	 * note_bytes that goes with each mask: in_bytes is this rank's, out_bytes receives those of
@@ -118,6 +123,7 @@ struct spri_op {
 	/* results of sparse algorithms; memory of the algorithm's start(), freed by finish() */
 	struct spri_list sum;
 	struct spri_list adopted; /* strictly ascending */
+	uint64_t excess;	  /* entries of the stream that the cut dropped */
 
 	uint64_t start_ns, end_ns, deadline_ns;
 	struct spr_request_stats stats;
@@ -131,6 +137,12 @@ struct spri_op {
 	 */
 	void (*on_done)(struct spri_op *op);
 	void *on_done_arg;
+	/*
+	 * The request of a step (exchange/step.c), which is never launched: `open` while layers are
+	 * missing, so that waiting would be for ever; abandon() then ends it. Lock held.
+	 */
+	bool open;
+	void (*abandon)(struct spri_op *op);
 };
 
 /* ---- table ---- */
@@ -222,6 +234,8 @@ void spri_op_unreserve(struct spr_comm *comm);
  */
 int spri_op_create(struct spr_comm *comm, const struct spri_algo *algo,
 		   struct spri_op **out) SPRI_MUST;
+/* The same in memory of the caller's, who then ends it with algo->finish() and not destroy. */
+void spri_op_init(struct spri_op *op, struct spr_comm *comm, const struct spri_algo *algo);
 /*
  * Starts it: numbers it, hashes the signature over (algo, count, k, length, policy), calls
  * algo->start, queues it. `status` not 0: argument errors found by the caller, at `index`: the

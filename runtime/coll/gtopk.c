@@ -67,11 +67,18 @@ static int fold(struct spri_op *op, const struct spri_bracket *b)
 static int play(struct spri_op *op, const struct spri_bracket *b)
 {
 	uint32_t d = op->cursor.round, partner = spri_bracket_partner(b, d);
-	int sent = spri_tournament_send(op, partner, 1 + d), merged;
+	bool first = op->streamed && d == 0, ours_first = !(b->position & 1u << d);
+	int sent, merged;
 
+	/* a rank that folded has a merged list by now, others have what they are selecting */
+	sent = first && !b->folds ? spri_stream_send(op, partner, 1 + d)
+				  : spri_tournament_send(op, partner, 1 + d);
 	if (sent < 0)
 		return sent;
-	merged = spri_tournament_merge(op, partner, 1 + d, !(b->position & 1u << d));
+	if (first && !spri_bracket(partner, b->n_ranks).folds)
+		merged = spri_tournament_merge_stream(op, partner, 1 + d, ours_first);
+	else
+		merged = spri_tournament_merge(op, partner, 1 + d, ours_first);
 	if (sent || merged)
 		return merged ? merged : sent;
 	spri_tournament_cut(op, b, d);
@@ -112,4 +119,5 @@ const struct spri_algo spri_algo_gtopk = {
 	gtopk_start,
 	gtopk_step,
 	spri_tournament_finish,
+	true,
 };

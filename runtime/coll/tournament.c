@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <internal/alloc.h>
 
-enum { MINE, SUM, CHUNK, TRIMMED, ADOPTED, ADOPTED_NEXT, N_LISTS };
+enum { MINE, SUM, CHUNK, TRIMMED, ADOPTED, ADOPTED_NEXT, FOUND, LATE, N_LISTS };
 
 int spri_tournament_start(struct spri_op *op, uint32_t n_cuts)
 {
@@ -30,6 +30,8 @@ int spri_tournament_start(struct spri_op *op, uint32_t n_cuts)
 		[TRIMMED] = cut,
 		[ADOPTED] = adopted,
 		[ADOPTED_NEXT] = adopted,
+		[FOUND] = op->streamed ? spri_stream_most(keep) : 0,
+		[LATE] = op->streamed ? keep : 0,
 	};
 	struct spri_list lists[N_LISTS];
 	struct spri_tournament *t;
@@ -47,7 +49,25 @@ int spri_tournament_start(struct spri_op *op, uint32_t n_cuts)
 	t->trimmed = lists[TRIMMED];
 	t->adopted = lists[ADOPTED];
 	t->adopted_next = lists[ADOPTED_NEXT];
+	t->found = lists[FOUND];
+	t->late = lists[LATE];
+	t->has_mine = !op->streamed;
+	if (t->has_mine)
+		spri_sparse_input(op, &t->mine);
+	return 0;
+}
+
+/* Mine, when it comes by way of a stream. Returns 0 or SPRI_AGAIN: it is still being selected. */
+static int await_mine(struct spri_op *op)
+{
+	struct spri_tournament *t = op->state;
+
+	if (!t || t->has_mine || spri_op_failed(op))
+		return 0;
+	if (op->stream->open)
+		return SPRI_AGAIN;
 	spri_sparse_input(op, &t->mine);
+	t->has_mine = true;
 	return 0;
 }
 
@@ -59,7 +79,7 @@ void spri_tournament_finish(struct spri_op *op)
 	op->adopted = (struct spri_list){0};
 }
 
-static void swap(struct spri_list *a, struct spri_list *b)
+static void swap_lists(struct spri_list *a, struct spri_list *b)
 {
 	struct spri_list t = *a;
 
@@ -139,8 +159,10 @@ static int merge_chunk(struct spri_op *op, uint32_t from, const struct spri_chun
 int spri_tournament_merge(struct spri_op *op, uint32_t from, uint32_t round, bool ours_first)
 {
 	struct spri_chunk chunk;
-	int r;
+	int r = await_mine(op);
 
+	if (r)
+		return r;
 	while (!op->cursor.receiving.done) {
 		r = spri_transfer_receive(op, from, round, &chunk);
 		if (r)
@@ -152,6 +174,38 @@ int spri_tournament_merge(struct spri_op *op, uint32_t from, uint32_t round, boo
 			return r;
 		op->cursor.receiving.done = chunk.flags & SPRI_CHUNK_LAST_OF_ROUND;
 	}
+	return 0;
+}
+
+/* The lists of a stream as one, in found. */
+static void join_late(struct spri_tournament *t)
+{
+	struct spri_finite ignored = SPRI_FINITE_NONE; /* no index is in both: nothing is added */
+
+	if (t->late.count == 0)
+		return;
+	t->sum.count = 0;
+	spri_merge(&t->sum, t->found.index, t->found.value, t->found.count, t->late.index,
+		   t->late.value, t->late.count, SPR_NONFINITE_PROPAGATE, &ignored);
+	swap_lists(&t->found, &t->sum);
+}
+
+int spri_tournament_merge_stream(struct spri_op *op, uint32_t from, uint32_t round, bool ours_first)
+{
+	struct spri_tournament *t = op->state;
+	struct spri_list none = {0}, *found = t ? &t->found : &none, *late = t ? &t->late : &none;
+	uint64_t start_ns;
+	int r = spri_stream_receive(op, from, round, found, late);
+
+	if (r == 0)
+		r = await_mine(op);
+	if (r || !t || spri_op_failed(op))
+		return r;
+	start_ns = spri_op_now(op);
+	join_late(t);
+	t->sum.count = 0;
+	merge_some(op, t->mine.count, &t->found, ours_first);
+	op->stats.merge_ns += spri_op_now(op) - start_ns;
 	return 0;
 }
 
@@ -177,8 +231,10 @@ int spri_tournament_take(struct spri_op *op, uint32_t from, uint32_t round)
 			return r;
 		op->cursor.receiving.done = chunk.flags & SPRI_CHUNK_LAST_OF_ROUND;
 	}
-	if (t && !spri_op_failed(op))
-		swap(&t->mine, &t->sum);
+	if (t && !spri_op_failed(op)) {
+		swap_lists(&t->mine, &t->sum);
+		t->has_mine = true; /* and what this rank sent is not asked for any more */
+	}
 	return 0;
 }
 
@@ -215,15 +271,16 @@ void spri_tournament_cut(struct spri_op *op, const struct spri_bracket *bracket,
 		spri_merge(&t->adopted_next, t->adopted.index, t->adopted.value, t->adopted.count,
 			   t->trimmed.index, t->trimmed.value, t->trimmed.count,
 			   drop ? SPR_NONFINITE_DROP : SPR_NONFINITE_PROPAGATE, &ignored);
-		swap(&t->adopted, &t->adopted_next);
+		swap_lists(&t->adopted, &t->adopted_next);
 	}
-	swap(&t->mine, &t->sum);
+	swap_lists(&t->mine, &t->sum);
 	op->stats.merge_ns += spri_op_now(op) - start_ns;
 }
 
 int spri_tournament_join(struct spri_op *op, uint32_t from, uint32_t round)
 {
-	int r = spri_tournament_merge(op, from, round, true);
+	int r = op->streamed ? spri_tournament_merge_stream(op, from, round, true)
+			     : spri_tournament_merge(op, from, round, true);
 
 	if (r == 0)
 		spri_tournament_cut(op, NULL, 0);
@@ -235,8 +292,9 @@ int spri_tournament_fold(struct spri_op *op, const struct spri_bracket *b)
 	int r = 0;
 
 	if (b->folds)
-		r = b->active ? spri_tournament_join(op, b->fold_peer, 0)
-			      : spri_tournament_send(op, b->fold_peer, 0);
+		r = b->active	   ? spri_tournament_join(op, b->fold_peer, 0)
+		    : op->streamed ? spri_stream_send(op, b->fold_peer, 0)
+				   : spri_tournament_send(op, b->fold_peer, 0);
 	if (r == 0)
 		op->stats.rounds += b->folds;
 	return r;
@@ -249,6 +307,8 @@ int spri_tournament_unfold(struct spri_op *op, const struct spri_bracket *b, uin
 	if (b->folds)
 		r = b->active ? spri_tournament_send(op, b->fold_peer, round)
 			      : spri_tournament_take(op, b->fold_peer, round);
+	if (r == 0)
+		r = await_mine(op); /* P = 1 */
 	if (r)
 		return r;
 	op->stats.rounds += b->folds;
@@ -264,6 +324,8 @@ void spri_tournament_next(struct spri_op *op, uint32_t phase, uint32_t round)
 	if (t) {
 		t->merged = 0;
 		t->sum.count = 0;
+		t->found.count = 0;
+		t->late.count = 0;
 	}
 }
 

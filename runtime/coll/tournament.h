@@ -23,6 +23,8 @@ struct spri_tournament {
 	uint64_t merged;	/* entries of mine that are in sum already */
 	struct spri_list chunk; /* one decoded chunk */
 	struct spri_list trimmed;      /* of this round */
+	struct spri_list found, late;  /* of a partner that streams */
+	bool has_mine;		       /* mine is there: a stream was closed */
 	struct spri_list adopted;      /* up to now */
 	struct spri_list adopted_next; /* being merged: adopted and trimmed */
 };
@@ -39,6 +41,11 @@ int spri_tournament_send(struct spri_op *op, uint32_t to, uint32_t round) SPRI_M
  */
 int spri_tournament_merge(struct spri_op *op, uint32_t from, uint32_t round,
 			  bool ours_first) SPRI_MUST;
+/*
+ * The same when the partner streams. Both wait until this rank's own entries are selected.
+ */
+int spri_tournament_merge_stream(struct spri_op *op, uint32_t from, uint32_t round,
+				 bool ours_first) SPRI_MUST;
 /* Move: takes the partner's list instead of mine. Returns 0, SPRI_AGAIN, negative. */
 int spri_tournament_take(struct spri_op *op, uint32_t from, uint32_t round) SPRI_MUST;
 /*

@@ -1,55 +1,118 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * The training step; see exchange.h (public: the formula, private: the states).
+ * The life of an exchange, and looking at it; see exchange.h (public: the formula, private: the
+ * states). What a step does is in step.c.
  *
- * Happy path of spr_exchange_start:
- *   1. density of this step → k; the lists are made to fit
- *   2. accumulate and select, without the lock, into the shadow
- *   3. an operation of the algorithm over the selected entries is launched
- *   4. when it is done (done(), called by the progress loop under the lock) and well:
- *      commit, else forget
- *
- * Failures. What the other ranks must hear of (a NaN, arguments, no memory for the lists)
- * is launched in failed mode: all ranks end alike. A rank that cannot even do that (no
- * memory for the operation) returns the error; the others end at their deadline. Until
- * commit nothing of the exchange's state has changed.
+ * Failures: options that cannot be are SPR_EARGUMENT with a text that names them and says what
+ * would be right.
  */
 #include <context.h>
 #include <errno.h>
 #include <internal/alloc.h>
 #include <internal/clock.h>
+#include <math.h>
 
 #include "exchange.h"
 
-static int check_options(const struct spr_exchange_options *options, const struct spri_algo **algo,
-			 struct spri_text *text)
+/* c of the lowest denominator c · rms(w). */
+#define DEFAULT_FLOOR 0.1
+
+static int check_algo(const struct spr_exchange_options *o, const struct spri_algo **algo,
+		      struct spri_text *text)
 {
-	const char *name = options->algo ? options->algo : "gtopk";
+	const char *name = o->algo ? o->algo : "gtopk";
 
 	*algo = spri_algo_find(name);
-	if (!*algo || (*algo)->kind == SPRI_ALGO_BYTES) {
-		spri_text_set(text, "algorithm '%s' is unknown; spr_info lists them", name);
-		return SPR_EARGUMENT;
-	}
-	if (options->count < 1 || options->count > SPR_MAX_COUNT) {
+	if (*algo && ((*algo)->kind == SPRI_ALGO_SPARSE || (*algo)->kind == SPRI_ALGO_DENSE))
+		return 0;
+	spri_text_set(text, "algorithm '%s' is unknown; spr_info lists them", name);
+	return SPR_EARGUMENT;
+}
+
+/* value must be in [least, most). */
+static int check_real(const char *name, double value, double least, double most,
+		      struct spri_text *text)
+{
+	if (value >= least && value < most) /* false for NaN */
+		return 0;
+	spri_text_set(text, "%s is %g, must be at least %g and below %g", name, value, least, most);
+	return SPR_EARGUMENT;
+}
+
+static int check_enum(const char *name, unsigned value, unsigned most, struct spri_text *text)
+{
+	if (value <= most)
+		return 0;
+	spri_text_set(text, "%s is %u, must be an enum spr_%s (at most %u)", name, value, name,
+		      most);
+	return SPR_EARGUMENT;
+}
+
+static int check_options(const struct spr_exchange_options *o, uint32_t n_ranks,
+			 struct spri_text *text)
+{
+	int r = 0;
+
+	if (o->count < 1 || o->count > SPR_MAX_COUNT) {
 		spri_text_set(text, "count is %llu, must be 1 to 2^48",
-			      (unsigned long long)options->count);
+			      (unsigned long long)o->count);
 		return SPR_EARGUMENT;
 	}
-	if ((unsigned)options->nonfinite > SPR_NONFINITE_DROP) {
-		spri_text_set(text, "nonfinite is %d, must be an enum spr_nonfinite",
-			      (int)options->nonfinite);
+	if (o->broadcasters < 0 || (uint32_t)o->broadcasters > n_ranks) {
+		spri_text_set(text,
+			      "broadcasters is %d, must be 1 to %u, the number of ranks (0: 1)",
+			      o->broadcasters, n_ranks);
 		return SPR_EARGUMENT;
 	}
-	return 0;
+	if (r == 0)
+		r = check_enum("nonfinite", (unsigned)o->nonfinite, SPR_NONFINITE_DROP, text);
+	if (r == 0)
+		r = check_enum("dtype", (unsigned)o->wire, SPR_BF16, text);
+	if (r == 0)
+		r = check_enum("codec", (unsigned)o->codec, SPR_CODEC_PACKED, text);
+	if (r == 0)
+		r = check_enum("pipeline", (unsigned)o->pipeline, SPR_PIPELINE_OFF, text);
+	if (r == 0)
+		r = check_enum("trimmed", (unsigned)o->trimmed, SPR_TRIMMED_PUBLISHED, text);
+	if (r == 0)
+		r = check_real("momentum", o->momentum, 0, 1, text);
+	if (r == 0)
+		r = check_real("clip", o->clip, 0, HUGE_VAL, text);
+	if (r == 0)
+		r = check_real("weight_decay", o->weight_decay, 0, HUGE_VAL, text);
+	if (r == 0)
+		r = check_real("importance_floor", o->importance_floor, 0, HUGE_VAL, text);
+	if (r == 0 && o->trimmed == SPR_TRIMMED_PUBLISHED && o->wire != SPR_F32) {
+		spri_text_set(text, "trimmed is SPR_TRIMMED_PUBLISHED, which needs wire SPR_F32: "
+				    "rounding errors would be lost, too");
+		r = SPR_EARGUMENT;
+	}
+	return r;
 }
 
 static void free_exchange(struct spr_exchange *exchange)
 {
 	spri_residual_fini(exchange);
+	spri_parts_fini(exchange);
 	spri_free(exchange->schedule);
 	spri_free(exchange);
+}
+
+static void take_options(struct spr_exchange *exchange, const struct spr_exchange_options *o)
+{
+	exchange->n = o->count;
+	exchange->policy = o->nonfinite;
+	exchange->momentum = o->momentum;
+	exchange->clip = o->clip;
+	exchange->weight_decay = o->weight_decay;
+	exchange->wire = o->wire;
+	exchange->codec = o->codec;
+	exchange->pipeline = o->pipeline != SPR_PIPELINE_OFF;
+	exchange->published = o->trimmed == SPR_TRIMMED_PUBLISHED;
+	exchange->n_broadcasters = o->broadcasters ? (uint32_t)o->broadcasters : 1;
+	exchange->seed = o->seed;
+	exchange->importance_floor = o->importance_floor != 0 ? o->importance_floor : DEFAULT_FLOOR;
 }
 
 /* Lock held. */
@@ -63,7 +126,9 @@ static int create(struct spr_comm *comm, const struct spr_exchange_options *opti
 	int r = spri_options_take(&o, sizeof o, options, "spr_exchange_options", text);
 
 	if (r == 0)
-		r = check_options(&o, &algo, text);
+		r = check_algo(&o, &algo, text);
+	if (r == 0)
+		r = check_options(&o, comm->n_ranks, text);
 	if (r < 0)
 		return r;
 	exchange = spri_zalloc(sizeof *exchange);
@@ -71,9 +136,10 @@ static int create(struct spr_comm *comm, const struct spr_exchange_options *opti
 		return -ENOMEM;
 	exchange->comm = comm;
 	exchange->algo = algo;
-	exchange->n = o.count;
-	exchange->policy = o.nonfinite;
+	take_options(exchange, &o);
 	r = spri_density_init(exchange, &o, text);
+	if (r == 0)
+		r = spri_parts_init(exchange, &o, text);
 	if (r == 0)
 		r = spri_residual_init(exchange);
 	if (r == 0)
@@ -111,142 +177,47 @@ static bool is_idle(void *arg)
 	return ((struct spr_exchange *)arg)->state == EXCHANGE_IDLE;
 }
 
-/* A step in flight ends: its operation has a deadline, a broken port ends it too. */
-static void await_idle(struct spr_exchange *exchange)
+/* A step in flight ends: its operations have deadlines, a broken port ends them too. */
+void spri_exchange_await_idle(struct spr_exchange *exchange)
 {
 	struct spr_context *context = exchange->comm->context;
 	const struct spri_log *before = spri_context_enter(context);
 
+	if (exchange->state == EXCHANGE_OPEN)
+		spri_step_abandon(exchange);
 	(void)!spri_progress_until(context, is_idle, exchange, SPRI_NEVER);
 	spri_context_leave(context, before);
 }
 
 void spr_exchange_destroy(struct spr_exchange *exchange)
 {
+	const struct spri_log *before;
+	struct spr_context *context;
+
 	if (!exchange)
 		return;
-	await_idle(exchange);
+	spri_exchange_await_idle(exchange);
+	context = exchange->comm->context;
+	before = spri_context_enter(context);
+	spri_step_reap(exchange);
+	if (exchange->request)
+		exchange->request->on_done_arg = NULL; /* it outlives us */
+	spri_context_leave(context, before);
 	free_exchange(exchange);
 }
 
-/* ---- the step ---- */
-
-/* The operation is done: all or nothing. Called once, lock held. */
-static void done(struct spri_op *op)
-{
-	struct spr_exchange *exchange = op->on_done_arg;
-	struct spr_exchange_stats *stats = &exchange->stats;
-	const struct exchange_step *now = &exchange->now;
-
-	stats->density = now->density;
-	stats->k = now->k;
-	stats->selected = now->selected;
-	stats->received = 0;
-	stats->adopted = 0;
-	stats->dropped = now->dropped;
-	stats->select_ns = now->select_ns;
-	stats->comm_ns = op->end_ns - op->start_ns;
-	stats->merge_ns = op->stats.merge_ns;
-	stats->commit_ns = 0;
-	stats->wire_bytes = op->stats.wire_bytes;
-	stats->value_bytes = op->stats.value_bytes;
-	if (op->status == 0) {
-		uint64_t before = spri_op_now(op);
-
-		spri_residual_commit(exchange, op);
-		exchange->threshold = now->threshold;
-		exchange->has_sum = exchange->algo->kind == SPRI_ALGO_SPARSE;
-		stats->step = ++exchange->step;
-		stats->received = exchange->has_sum ? op->sum.count : exchange->n;
-		stats->adopted = op->adopted.count;
-		stats->repairs += now->repaired;
-		stats->commit_ns = spri_op_now(op) - before;
-	}
-	exchange->state = EXCHANGE_IDLE;
-}
-
-/* Steps 1 and 2; without the lock. Returns 0, or what to launch in failed mode. */
-static int prepare(struct spr_exchange *exchange, const float *gradient, float *update,
-		   uint64_t *index)
-{
-	struct exchange_step *now = &exchange->now;
-	uint64_t before = spri_context_now(exchange->comm->context);
-	int r;
-
-	*now = (struct exchange_step){.update = update, .threshold = exchange->threshold};
-	*index = SPRI_NO_INDEX;
-	exchange->has_sum = false;
-	exchange->selected.count = 0;
-	if (exchange->algo->kind == SPRI_ALGO_DENSE) {
-		now->density = 1;
-		now->k = now->selected = exchange->n;
-		return gradient && update ? 0 : SPR_EARGUMENT;
-	}
-	now->density = spri_density_at(exchange, exchange->step);
-	now->k = spri_density_k(now->density, exchange->n);
-	if (!gradient)
-		return SPR_EARGUMENT;
-	r = spri_residual_reserve(exchange, now->k);
-	if (r == 0)
-		r = spri_residual_select(exchange, gradient, now->k, index);
-	now->select_ns = spri_context_now(exchange->comm->context) - before;
-	return r;
-}
-
-/* Step 3. Lock held. */
-static int launch(struct spr_exchange *exchange, const float *gradient, int status, uint64_t index,
-		  struct spr_request **out_request)
-{
-	struct spri_op *op;
-	int r = spri_op_create(exchange->comm, exchange->algo, &op);
-
-	if (r < 0) {
-		exchange->state = EXCHANGE_IDLE;
-		return r;
-	}
-	op->policy = exchange->policy;
-	if (exchange->algo->kind == SPRI_ALGO_DENSE) {
-		op->in = gradient;
-		op->out = exchange->dense_sum;
-		op->count = exchange->n;
-	} else {
-		op->k = exchange->now.k;
-		op->length = exchange->n;
-		op->in_list = (struct spr_sparse){
-			.count = status == 0 ? exchange->selected.count : 0,
-			.index = exchange->selected.index,
-			.value = exchange->selected.value,
-		};
-	}
-	op->on_done = done;
-	op->on_done_arg = exchange;
-	exchange->state = EXCHANGE_IN_FLIGHT;
-	spri_op_launch(op, status, index); /* may be done already */
-	*out_request = spri_op_request(op);
-	return 0;
-}
-
-int spr_exchange_start(struct spr_exchange *exchange, const float *gradient, float *update,
-		       struct spr_request **out_request)
+int spr_exchange_set_weights(struct spr_exchange *exchange, const float *weights)
 {
 	const struct spri_log *before;
-	struct spr_context *context;
-	uint64_t index;
-	int r, status;
+	int r;
 
-	if (!exchange || !out_request)
+	if (!exchange)
 		return SPR_EARGUMENT;
-	context = exchange->comm->context;
-	before = spri_context_enter(context);
+	before = spri_context_enter(exchange->comm->context);
 	r = exchange->state == EXCHANGE_IDLE ? 0 : SPR_EBUSY;
-	if (r == 0) {
-		exchange->state = EXCHANGE_SELECTING;
-		spri_context_leave(context, before);
-		status = prepare(exchange, gradient, update, &index);
-		before = spri_context_enter(context);
-		r = launch(exchange, gradient, status, index, out_request);
-	}
-	spri_context_leave(context, before);
+	if (r == 0)
+		exchange->weights = weights;
+	spri_context_leave(exchange->comm->context, before);
 	return spri_trace(r);
 }
 
@@ -262,7 +233,7 @@ int spr_exchange_result(const struct spr_exchange *exchange, struct spr_sparse *
 	if (exchange->algo->kind == SPRI_ALGO_DENSE)
 		return SPR_EUNSUPPORTED;
 	before = spri_context_enter(exchange->comm->context);
-	if (exchange->state == EXCHANGE_SELECTING || exchange->state == EXCHANGE_IN_FLIGHT)
+	if (exchange->state != EXCHANGE_IDLE && exchange->state != EXCHANGE_READING)
 		r = SPR_EBUSY;
 	else if (!exchange->has_sum)
 		r = SPR_EARGUMENT;

@@ -3,10 +3,15 @@
 /*
  * The exchange behind include/sparring/exchange.h. Private to exchange/.
  *
+ * The vector is cut into *parts* (parts.c); a part is one operation per step. All parts of a step
+ * are committed together, when the last one is done, or none is.
+ *
  * States; the context's lock guards the transitions, and everything but what the state lends out:
  *
- *   IDLE ──start──► SELECTING ──launch──► IN_FLIGHT ──on_done──► IDLE
- *   IDLE ◄──────────────┘ (nothing could be launched)
+ *   IDLE ──begin──► OPEN ──ready──► SELECTING ──► OPEN            parts are still missing
+ *                    ▲                  │ └─────► IN_FLIGHT       the last one was launched
+ *                    └──────────────────┘
+ *   IN_FLIGHT, or SELECTING when the last part was done at once ──last part done──► IDLE
  *   IDLE ──save, restore, stats──► READING ──► IDLE
  *
  * SELECTING and READING work on the vectors without the lock, so that a progress thread
@@ -19,17 +24,60 @@
 #include <kernel.h>
 #include <sparring/exchange.h>
 
-enum exchange_state { EXCHANGE_IDLE, EXCHANGE_SELECTING, EXCHANGE_IN_FLIGHT, EXCHANGE_READING };
+enum exchange_state {
+	EXCHANGE_IDLE,
+	EXCHANGE_OPEN,
+	EXCHANGE_SELECTING,
+	EXCHANGE_IN_FLIGHT,
+	EXCHANGE_READING
+};
 
-/* What a step under way would change; taken over when it ends well. */
-struct exchange_step {
-	float *update;	    /* the caller's, lent; NULL: not wanted */
+/* What a rank that proposes says about a layer with its mask; the same octets on the wire. */
+#define EXCHANGE_NOTE_BYTES 24u
+struct exchange_note {
+	double mean, variance; /* of I */
+	double threshold;      /* that it used */
+};
+
+/*
+ * The threshold of a part by importance: factor · ratio, where ratio follows variance / mean of I,
+ * and factor follows the density of the masks' union. The same on all ranks.
+ */
+struct exchange_steering {
+	double ratio;  /* 0: nothing is known yet */
+	double factor; /* valid when ratio is not 0 */
+	double rms;    /* of the weights in the step before; 0: not known */
+};
+
+/* What a step under way would change in a part; taken over when it ends well. */
+struct part_step {
+	uint64_t k;	    /* entries asked for */
+	int failed;	    /* 0, or what selection found: launched in failed mode */
+	uint64_t bad_index; /* where */
 	uint32_t threshold; /* for the next step */
+	uint32_t floor;	    /* sparse: key that candidates were asked for */
+	uint32_t cut_key;   /* sparse: what selection made of them */
+	uint64_t cut_index;
+	uint64_t fed; /* candidates in the stream */
 	bool repaired;
 	uint64_t dropped;
-	uint64_t k, selected;
-	double density;
+	double sent_squares; /* Euclidean norm of the selected entries, squared */
+	double rms;	     /* of the weights, for the next step */
 	uint64_t select_ns;
+};
+
+struct exchange_part {
+	uint64_t offset, count;
+	const struct spri_algo *algo;
+	uint32_t threshold;		   /* carried to the next selection; 0: none */
+	struct exchange_steering steering; /* masked */
+	struct spri_list selected; /* scratch, lent to the operation; owned. masked: no values */
+	struct spri_stream stream; /* its lists are owned; lent to the operation */
+	uint8_t note[EXCHANGE_NOTE_BYTES]; /* lent to the operation */
+	uint8_t *notes;			   /* masked: of all broadcasters; owned, lent */
+	/* owned; of this step, and of the last one until it is reaped: then its algo is NULL */
+	struct spri_op *op;
+	struct part_step now;
 };
 
 struct spr_exchange {
@@ -39,18 +87,62 @@ struct spr_exchange {
 	enum spr_nonfinite policy;
 	struct spr_density_point *schedule; /* n_schedule, owned */
 	size_t n_schedule;
+	double momentum, clip, weight_decay;
+	enum spr_dtype wire;
+	enum spr_codec codec;
+	bool pipeline;
+	bool published; /* SPR_TRIMMED_PUBLISHED */
+	uint32_t n_broadcasters;
+	int *drawn; /* masked: n_broadcasters, owned: those of this step */
+	uint64_t seed;
+	double importance_floor;
+	const float *weights; /* lent by the caller; NULL: none */
+
+	struct spr_layer *layers; /* n_layers, owned */
+	size_t n_layers;
+	struct exchange_part *parts; /* n_parts, ascending by offset; owned */
+	size_t n_parts;
+	/* the first part selects from the whole model, when all layers are ready */
+	bool whole_model;
 
 	enum exchange_state state;
-	float *residual, *shadow;  /* n each, owned pages; NULL for dense algorithms */
-	float *dense_sum;	   /* n, owned pages; NULL for sparse algorithms */
-	struct spri_list selected; /* scratch of the selection, lent to the operation; owned */
-	struct spri_list sum;	   /* of the last step that was committed; owned */
-	bool has_sum;		   /* sum may be shown */
-	uint32_t threshold;	   /* carried to the next selection; 0: none */
-	uint64_t step;		   /* steps committed */
-	struct exchange_step now;
+	float *residual, *shadow;	   /* n each, owned pages; NULL for dense algorithms */
+	float *velocity, *velocity_shadow; /* n each, owned pages; NULL without momentum */
+	float *corrected;     /* n, owned pages: gradient without dense layers; mostly NULL */
+	float *dense_sum;     /* n, owned pages; NULL when no part is dense */
+	struct spri_list sum; /* of the last step that was committed; owned */
+	bool has_sum;	      /* sum may be shown */
+	uint64_t step;	      /* steps committed */
+
+	/* the step under way */
+	struct spri_op *request; /* the caller's; NULL once it is destroyed */
+	const float *gradient;	 /* the caller's */
+	float *update;		 /* the caller's; NULL: not wanted */
+	bool *handed;		 /* n_layers, owned: handed over */
+	size_t n_ready;		 /* so many */
+	size_t *order;		 /* n_parts, owned: parts in the order in which they became ready */
+	size_t n_ordered;
+	size_t n_launched, n_done;
+	int status; /* what begin found: every part is launched in failed mode */
+	double density;
+	bool proposes; /* masked: this rank is one of the drawn */
+	/* of the last step: Euclidean norm of what left the residual, squared */
+	double sent_squares;
+	uint64_t launched_ns;		 /* the last part was launched */
 	struct spr_exchange_stats stats; /* of the last finished step */
 };
+
+/* ---- parts.c ---- */
+
+/* Copies and checks the layer table, makes the parts. Returns 0; SPR_EARGUMENT, -ENOMEM. */
+int spri_parts_init(struct spr_exchange *exchange, const struct spr_exchange_options *options,
+		    struct spri_text *text) SPRI_MUST;
+void spri_parts_fini(struct spr_exchange *exchange);
+/*
+ * The parts that become ready when `layer` is handed over as the last of n_ready: their numbers
+ * (two at most) to parts, in the order in which they are launched. Returns how many.
+ */
+size_t spri_parts_of_layer(const struct spr_exchange *exchange, size_t layer, size_t *parts);
 
 /* ---- density.c ---- */
 
@@ -67,19 +159,33 @@ uint64_t spri_density_k(double density, uint64_t n);
 /* Allocates the vectors. Returns 0 or -ENOMEM; fini accepts both. */
 int spri_residual_init(struct spr_exchange *exchange) SPRI_MUST;
 void spri_residual_fini(struct spr_exchange *exchange);
-/* Makes the lists fit for a step with k entries. Nothing is in flight. Returns 0 or -ENOMEM. */
-int spri_residual_reserve(struct spr_exchange *exchange, uint64_t k) SPRI_MUST;
 /*
- * Accumulates and selects into exchange->selected and the shadow. No lock needed. Returns
- * 0, or SPR_ENONFINITE with *index.
+ * Makes the lists of all parts fit for a step with their now.k. Nothing is in flight. Returns 0 or
+ * -ENOMEM.
  */
-int spri_residual_select(struct spr_exchange *exchange, const float *gradient, uint64_t k,
+int spri_residual_reserve(struct spr_exchange *exchange) SPRI_MUST;
+/*
+ * Clips, applies momentum, accumulates and selects into part->selected and the shadows; for dense
+ * parts, makes what is to be sent. No lock needed. Returns 0, or SPR_ENONFINITE with *index, or
+ * SPR_EARGUMENT.
+ */
+int spri_residual_select(struct spr_exchange *exchange, struct exchange_part *part,
 			 uint64_t *index) SPRI_MUST;
 /*
- * The step ended well: the shadow becomes the residual, adoptions are added, the update is
- * written.
+ * The step ended well: the shadows become the state, adoptions are added, the update is written.
  */
-void spri_residual_commit(struct spr_exchange *exchange, const struct spri_op *op);
+void spri_residual_commit(struct spr_exchange *exchange);
+
+/* ---- importance.c ---- */
+
+/*
+ * Accumulates a part and, on a rank that proposes in this step, chooses its mask. `gradient` is
+ * that of the part, times scale. Returns as spri_residual_select.
+ */
+int spri_importance_select(struct spr_exchange *exchange, struct exchange_part *part,
+			   const float *gradient, float scale, uint64_t *index) SPRI_MUST;
+/* The step ended well: what the notes and the union's density say about the next threshold. */
+void spri_importance_steer(struct spr_exchange *exchange, struct exchange_part *part);
 
 /* ---- exchange.c ---- */
 
@@ -89,5 +195,24 @@ void spri_residual_commit(struct spr_exchange *exchange, const struct spri_op *o
  */
 int spri_exchange_claim(struct spr_exchange *exchange) SPRI_MUST;
 void spri_exchange_release(struct spr_exchange *exchange);
+/* Waits for a step in flight; one that still misses layers is failed on every rank. */
+void spri_exchange_await_idle(struct spr_exchange *exchange);
+
+/* ---- step.c ---- */
+
+/*
+ * While a part is selected from, when steps are pipelined: makes progress, and hands the first n
+ * candidates on to the part's stream, if it has one. Lock not held.
+ */
+void spri_exchange_progress(struct spr_exchange *exchange);
+void spri_exchange_feed(struct spr_exchange *exchange, struct exchange_part *part,
+			const struct spri_list *candidates);
+/* Entries of this part are sent while they are selected. The same on all ranks. */
+bool spri_part_streams(const struct spr_exchange *exchange, const struct exchange_part *part);
+
+/* Frees the operations of the last step, which is over. Lock held. */
+void spri_step_reap(struct spr_exchange *exchange);
+/* Launches what is missing of an open step in failed mode. Lock held. */
+void spri_step_abandon(struct spr_exchange *exchange);
 
 #endif

@@ -94,6 +94,17 @@ static void look(const struct run *run, struct spr_exchange *exchange, struct sp
 	record->finished = true;
 }
 
+static int start(const struct run_options *o, struct spr_exchange *exchange, const float *gradient,
+		 float *update, struct spr_request **request)
+{
+	int r = o->ready_layers ? spr_exchange_begin(exchange, gradient, update, request)
+				: spr_exchange_start(exchange, gradient, update, request);
+
+	for (size_t i = o->ready_layers; i > 0 && r == 0; i--)
+		r = spr_exchange_ready(exchange, i - 1);
+	return r;
+}
+
 static void one_step(struct run *run, struct spr_exchange *exchange, struct spr_comm *comm,
 		     int rank, int step)
 {
@@ -113,8 +124,8 @@ static void one_step(struct run *run, struct spr_exchange *exchange, struct spr_
 	if (poor && !o->null_gradient)
 		spri_heap_fail_after(o->poor_after);
 	record->start_status =
-		spr_exchange_start(exchange, poor && o->null_gradient ? NULL : record->gradient,
-				   record->update, &request);
+		start(o, exchange, poor && o->null_gradient ? NULL : record->gradient,
+		      record->update, &request);
 	spri_heap_fail_after(-1);
 	record->status = record->start_status;
 	if (record->start_status == 0) {
@@ -123,6 +134,45 @@ static void one_step(struct run *run, struct spr_exchange *exchange, struct spr_
 		spr_request_destroy(request);
 	}
 	look(run, exchange, comm, record);
+}
+
+static int make_exchange(const struct run *run, struct spr_comm *comm, int rank,
+			 struct spr_exchange **exchange)
+{
+	const struct run_options *o = &run->options;
+	struct spr_exchange_options options = {
+		.size = sizeof options,
+		.count = o->n,
+		.algo = o->algo,
+		.density = o->density,
+		.nonfinite = o->policy,
+	};
+	int r;
+
+	if (o->tune)
+		o->tune(run, rank, &options);
+	r = spr_exchange_create(comm, &options, exchange);
+	return r == 0 ? spr_exchange_set_weights(*exchange, run->weights) : r;
+}
+
+/* As if the process had been started again: another communicator, too. */
+static int make_again(const struct run *run, struct spr_context *context, struct spr_comm **comm,
+		      int rank, struct spr_exchange **exchange)
+{
+	char path[200];
+	int r;
+
+	snprintf(path, sizeof path, "%s%d", run->options.save_path, rank);
+	r = spr_exchange_save(*exchange, path);
+	spr_exchange_destroy(*exchange);
+	*exchange = NULL;
+	spr_comm_destroy(*comm);
+	*comm = NULL;
+	if (r == 0)
+		r = spr_comm_create(context, NULL, comm);
+	if (r == 0)
+		r = make_exchange(run, *comm, rank, exchange);
+	return r == 0 ? spr_exchange_restore(*exchange, path) : r;
 }
 
 static int body(struct spr_sim *sim, int rank, void *arg)
@@ -136,13 +186,6 @@ static int body(struct spr_sim *sim, int rank, void *arg)
 		.landing_bytes = o->landing_bytes,
 		.timeout_ns = o->timeout_ns ? o->timeout_ns : 10 * SPRI_NS_PER_S,
 	};
-	struct spr_exchange_options exchange_options = {
-		.size = sizeof exchange_options,
-		.count = o->n,
-		.algo = o->algo,
-		.density = o->density,
-		.nonfinite = o->policy,
-	};
 	struct spr_context *context = NULL;
 	struct spr_comm *comm = NULL;
 	struct spr_exchange *exchange = NULL;
@@ -153,11 +196,15 @@ static int body(struct spr_sim *sim, int rank, void *arg)
 	if (r == 0)
 		r = spr_comm_create(context, NULL, &comm);
 	if (r == 0)
-		r = spr_exchange_create(comm, &exchange_options, &exchange);
+		r = make_exchange(run, comm, rank, &exchange);
 	if (r == 0)
 		run->joined_ns = spr_sim_now_ns(sim);
-	for (int step = 0; step < o->n_steps && r == 0; step++)
-		one_step(run, exchange, comm, rank, step);
+	for (int step = 0; step < o->n_steps && r == 0; step++) {
+		if (o->restore_step > 0 && step == o->restore_step)
+			r = make_again(run, context, &comm, rank, &exchange);
+		if (r == 0)
+			one_step(run, exchange, comm, rank, step);
+	}
 	run->end_ns = spr_sim_now_ns(sim);
 	spr_exchange_destroy(exchange);
 	spr_comm_destroy(comm);
@@ -181,6 +228,9 @@ struct run *run_steps(const struct run_options *options)
 
 	run->options = *options;
 	run->statuses = need((size_t)options->n_ranks, sizeof *run->statuses);
+	run->weights = need(options->n, sizeof *run->weights);
+	for (uint64_t i = 0; i < options->n; i++)
+		run->weights[i] = 0.0625f + (float)(spri_philox(4242, i) >> 40) * 0x1p-24f;
 	run->records =
 		need((size_t)options->n_ranks * (size_t)options->n_steps, sizeof *run->records);
 	r = spr_sim_create(&sim_options, &sim);
@@ -207,6 +257,7 @@ void run_free(struct run *run)
 		free(record->sum_value);
 	}
 	free(run->records);
+	free(run->weights);
 	free(run->statuses);
 	free(run);
 }

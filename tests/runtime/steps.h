@@ -51,13 +51,24 @@ struct run_options {
 	int poor_step; /* −1: never; 0 is the first step, so set −1 */
 	long poor_after;
 	bool null_gradient; /* rank poor_rank passes NULL in step poor_step */
+	/* Changes the exchange's options; NULL: as they are. */
+	void (*tune)(const struct run *run, int rank, struct spr_exchange_options *options);
+	/* begin, then every layer of the table, instead of start */
+	size_t ready_layers;
+	/*
+	 * Before this step the exchange is saved to save_path + rank, destroyed, made again and
+	 * restored; 0: never.
+	 */
+	int restore_step;
+	const char *save_path;
 };
 
 #define RUN_OPTIONS(...) ((struct run_options){.poor_step = -1, __VA_ARGS__})
 
 struct run {
 	struct run_options options;
-	int *statuses; /* of every rank's body: 0 unless something before the steps failed */
+	int *statuses;	/* of every rank's body: 0 unless something before the steps failed */
+	float *weights; /* n, for algorithms that want them; no zeros */
 	struct step_record *records; /* n_ranks × n_steps */
 	uint64_t joined_ns, end_ns; /* virtual time: the last rank had its exchange; all was over */
 };

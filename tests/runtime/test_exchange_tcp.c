@@ -60,6 +60,8 @@ static int tcp_steps(struct tcp_rank *own, struct spr_comm *ours)
 	float *update = calloc(n, sizeof *update);
 	int r = spr_exchange_create(ours, &options, &exchange);
 
+	if (r == 0)
+		r = spr_exchange_set_weights(exchange, world->base->weights);
 	for (int s = 0; s < TCP_STEPS && r == 0; s++) {
 		const struct step_record *expected = run_record(world->base, own->rank, s);
 		struct spr_request *request = NULL;
@@ -115,6 +117,32 @@ static void *tcp_main(void *arg)
 	return NULL;
 }
 
+/* The same steps on the simulator and over tcp. */
+static void compare(const struct run_options *o, int threaded)
+{
+	struct tcp_world *world = calloc(1, sizeof *world);
+	struct tcp_rank ranks[TCP_RANKS];
+
+	world->algo = o->algo;
+	world->progress_thread = threaded;
+	world->base = run_steps(o);
+	pthread_barrier_init(&world->barrier, NULL, TCP_RANKS);
+	for (int i = 0; i < TCP_RANKS; i++) {
+		ranks[i] = (struct tcp_rank){.world = world, .rank = i};
+		cr_assert(pthread_create(&ranks[i].thread, NULL, tcp_main, &ranks[i]) == 0,
+			  "a thread");
+	}
+	for (int i = 0; i < TCP_RANKS; i++)
+		pthread_join(ranks[i].thread, NULL);
+	for (int i = 0; i < TCP_RANKS; i++)
+		cr_assert(world->status[i] == 0 && world->wrong[i] == 0,
+			  "%s, progress thread %d, rank %d: %s, %d wrong: %s", o->algo, threaded, i,
+			  spr_error_name(world->status[i]), world->wrong[i], world->text[i]);
+	pthread_barrier_destroy(&world->barrier);
+	run_free((struct run *)(uintptr_t)world->base);
+	free(world);
+}
+
 Test(exchange_tcp, same_bits_as_loop, .timeout = 120)
 {
 	struct spr_algo_info info;
@@ -126,28 +154,21 @@ Test(exchange_tcp, same_bits_as_loop, .timeout = 120)
 				RUN_OPTIONS(.n_ranks = TCP_RANKS, .algo = info.name, .n = 30000,
 					    .density = 0.1, .n_steps = TCP_STEPS,
 					    .gradient = gradient_floats);
-			struct tcp_world *world = calloc(1, sizeof *world);
-			struct tcp_rank ranks[TCP_RANKS];
 
-			world->algo = info.name;
-			world->progress_thread = threaded;
-			world->base = run_steps(&o);
-			pthread_barrier_init(&world->barrier, NULL, TCP_RANKS);
-			for (int i = 0; i < TCP_RANKS; i++) {
-				ranks[i] = (struct tcp_rank){.world = world, .rank = i};
-				cr_assert(pthread_create(&ranks[i].thread, NULL, tcp_main,
-							 &ranks[i]) == 0,
-					  "a thread");
-			}
-			for (int i = 0; i < TCP_RANKS; i++)
-				pthread_join(ranks[i].thread, NULL);
-			for (int i = 0; i < TCP_RANKS; i++)
-				cr_assert(world->status[i] == 0 && world->wrong[i] == 0,
-					  "%s, progress thread %d, rank %d: %s, %d wrong: %s",
-					  info.name, threaded, i, spr_error_name(world->status[i]),
-					  world->wrong[i], world->text[i]);
-			pthread_barrier_destroy(&world->barrier);
-			run_free((struct run *)(uintptr_t)world->base);
-			free(world);
+			compare(&o, threaded);
 		}
+}
+
+/* Long enough for entries to go ahead while others are still being selected. */
+Test(exchange_tcp, streams, .timeout = 120)
+{
+	setenv("SPR_TCP_IF", "lo", 1);
+	for (int threaded = 0; threaded <= 1; threaded++) {
+		struct run_options o =
+			RUN_OPTIONS(.n_ranks = TCP_RANKS, .algo = "gtopk", .n = 1000000,
+				    .density = 0.01, .n_steps = TCP_STEPS,
+				    .gradient = gradient_floats);
+
+		compare(&o, threaded);
+	}
 }
