@@ -48,7 +48,7 @@ struct spri_importance {
 	uint64_t count;		 /* out: written, ≤ capacity; appending stops there */
 	uint64_t n_chosen;	 /* out: all that were chosen */
 	double sum, sum_squares; /* out: of I, over elements whose I is finite */
-	double weight_squares;	 /* out: of w */
+	double weight_squares;	 /* out: of w; NaN when a weight is */
 	/* out: lowest index of a sum a that is not finite, and how many were dropped */
 	uint64_t bad_index;
 	uint64_t dropped;
