@@ -7,9 +7,8 @@
 #include <codec/rows.h>
 
 static const struct spri_codec *const rows[] = {
-	&spri_codec_raw32,
-	&spri_codec_dense,
-	&spri_codec_bytes,
+	&spri_codec_raw32,  &spri_codec_dense, &spri_codec_bytes,
+	&spri_codec_packed, &spri_codec_gaps,  &spri_codec_bitmap,
 };
 
 const struct spri_codec *spri_codec_row(unsigned i)

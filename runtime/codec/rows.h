@@ -6,8 +6,11 @@
 
 #include <codec/codec.h>
 
-extern const struct spri_codec spri_codec_raw32; /* raw32.c */
-extern const struct spri_codec spri_codec_dense; /* dense.c */
-extern const struct spri_codec spri_codec_bytes; /* bytes.c */
+extern const struct spri_codec spri_codec_raw32;  /* raw32.c */
+extern const struct spri_codec spri_codec_dense;  /* dense.c */
+extern const struct spri_codec spri_codec_bytes;  /* bytes.c */
+extern const struct spri_codec spri_codec_packed; /* packed.c */
+extern const struct spri_codec spri_codec_gaps;	  /* gaps.c */
+extern const struct spri_codec spri_codec_bitmap; /* bitmap.c */
 
 #endif

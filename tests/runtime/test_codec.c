@@ -149,6 +149,28 @@ Test(codec, malformed_fields_are_refused)
 	}
 }
 
+/* Codecs with values take each type; the others none. */
+Test(codec, dtype_must_be_right_for_the_codec)
+{
+	for (unsigned at = 0; spri_codec_row(at); at++)
+		for (unsigned dtype = 0; dtype < 256; dtype++) {
+			const struct spri_codec *row = spri_codec_row(at);
+			bool right = dtype == 0 || (row->valued && dtype <= SPR_BF16);
+			struct spri_chunk chunk = example, got;
+			uint8_t buffer[ROOM] = {0};
+			int r;
+
+			chunk.codec = row->id;
+			chunk.dtype = (uint8_t)dtype;
+			chunk.count = 0;
+			chunk.payload_bytes = 0;
+			spri_chunk_pack(buffer, &chunk);
+			r = spri_chunk_unpack(buffer, sizeof buffer, &got, NULL);
+			cr_assert_eq(r, right ? 0 : SPR_EPROTOCOL, "%s, dtype %u: got %d",
+				     row->name, dtype, r);
+		}
+}
+
 Test(codec, payload_must_fit_the_buffer_exactly)
 {
 	struct spri_chunk chunk = example, got;
@@ -178,8 +200,8 @@ Test(codec, table_is_sound)
 		cr_assert_eq(spri_codec_find(row->id), row, "%s is found by its id (ids differ)",
 			     row->name);
 	}
-	cr_assert_eq(n, 3, "raw32, dense, bytes: expected 3 rows, got %u", n);
-	for (unsigned id = 4; id < 256; id++)
+	cr_assert_eq(n, 6, "raw32, dense, bytes, packed, gaps, bitmap: expected 6 rows, got %u", n);
+	for (unsigned id = 7; id < 256; id++)
 		cr_assert_null(spri_codec_find((uint8_t)id), "id %u belongs to nobody", id);
 	cr_assert_null(spri_codec_find(0), "id 0 belongs to nobody");
 }
@@ -211,6 +233,8 @@ Test(codec, payloads_have_the_recorded_bytes)
 		0, 0, 0, 0,       1, 0, 0, 0,       0xff, 0xff, 0xff, 0xff,
 		0, 0, 0x80, 0x3f, 0, 0, 0x20, 0xc0, 0, 0, 0x80, 0x3a,
 	};
+	static const uint8_t halves[] = {0, 0x3c, 0, 0xc1, 0, 0x14};
+	static const uint8_t bf16[] = {0x80, 0x3f, 0x20, 0xc0, 0x80, 0x3a};
 	/* clang-format on */
 	uint8_t got[64];
 	uint32_t bytes;
@@ -218,6 +242,13 @@ Test(codec, payloads_have_the_recorded_bytes)
 	bytes = spri_codec_find(SPRI_CODEC_RAW32)->encode(got, index, value, 3, SPR_F32);
 	cr_assert_eq(bytes, sizeof raw32, "raw32: expected 24 bytes, got %u", bytes);
 	cr_assert_arr_eq(got, raw32, sizeof raw32, "raw32: offsets from the base, then values");
+	bytes = spri_codec_find(SPRI_CODEC_RAW32)->encode(got, index, value, 3, SPR_F16);
+	cr_assert_eq(bytes, 18, "raw32: expected 18 bytes, got %u", bytes);
+	cr_assert_arr_eq(got, raw32, 12, "raw32: offsets from the base, then halves");
+	cr_assert_arr_eq(got + 12, halves, 6, "raw32: offsets from the base, then halves");
+	bytes = spri_codec_find(SPRI_CODEC_DENSE)->encode(got, NULL, value, 3, SPR_BF16);
+	cr_assert_eq(bytes, 6, "dense: expected 6 bytes, got %u", bytes);
+	cr_assert_arr_eq(got, bf16, 6, "dense: the upper halves of singles");
 	bytes = spri_codec_find(SPRI_CODEC_DENSE)->encode(got, NULL, value, 3, SPR_F32);
 	cr_assert_eq(bytes, 12, "dense: expected 12 bytes, got %u", bytes);
 	cr_assert_arr_eq(got, raw32 + 12, 12, "dense: the values");
@@ -227,44 +258,59 @@ Test(codec, payloads_have_the_recorded_bytes)
 	cr_assert_arr_eq(got, "abc", 3, "bytes: as they are");
 }
 
+static void check_values(const struct spri_codec *row, const struct sample *in,
+			 const struct sample *out, uint32_t n, enum spr_dtype dtype)
+{
+	if (row->id == SPRI_CODEC_BYTES)
+		cr_assert_arr_eq(out->value, in->value, n, "bytes: as they were");
+	for (uint32_t i = 0; row->valued && i < n; i++) {
+		float want = in->value[i];
+
+		if (dtype != SPR_F32)
+			want = spri_widen_one(spri_narrow_one(want, dtype), dtype);
+		cr_assert_eq(spri_f32_bits(out->value[i]), spri_f32_bits(want),
+			     "%s, dtype %d: value %u is %g, expected %g", row->name, dtype, i,
+			     (double)out->value[i], (double)want);
+	}
+}
+
+static void check_round_trip(const struct spri_codec *row, uint32_t n, enum spr_dtype dtype)
+{
+	size_t unit = row->id == SPRI_CODEC_BYTES ? 1 : row->valued ? 4 : 0;
+	struct sample in, out;
+	uint8_t payload[8 * N + GUARD];
+	struct spri_chunk chunk = {
+		.codec = row->id, .dtype = (uint8_t)dtype, .count = n, .payload = payload};
+	int r;
+
+	/* a bitmap holds what is near */
+	fill(&in, 0x100000000 + n, row->id == SPRI_CODEC_BITMAP ? 50 : 1000, n);
+	memset(payload, 0xa5, sizeof payload);
+	memset(&out, 0x5a, sizeof out);
+	chunk.base = row->indexed ? in.index[0] : 7;
+	cr_assert_eq(row->fit(in.index, n, 8 * N, dtype), n, "%s: %u entries fit", row->name, n);
+	chunk.payload_bytes = row->encode(payload, in.index, in.value, n, dtype);
+	cr_assert_leq(chunk.payload_bytes, row->bound(n, dtype), "%s: within its bound", row->name);
+	for (size_t g = chunk.payload_bytes; g < sizeof payload; g++)
+		cr_assert_eq(payload[g], 0xa5, "%s: nothing written behind %u bytes", row->name,
+			     chunk.payload_bytes);
+	r = row->decode(&chunk, out.index, out.value, SPRI_NO_INDEX,
+			row->indexed && n ? in.index[n - 1] + 1 : 7 + (uint64_t)n);
+	cr_assert_eq(r, 0, "%s: %u entries decode, got %d", row->name, n, r);
+	check_values(row, &in, &out, n, dtype);
+	if (row->indexed)
+		cr_assert_arr_eq(out.index, in.index, 8 * (size_t)n, "%s: indices", row->name);
+	for (size_t b = unit * n; b < sizeof out.value; b++)
+		cr_assert_eq(((uint8_t *)out.value)[b], 0x5a,
+			     "%s: nothing written behind %u entries", row->name, n);
+}
+
 Test(codec, every_row_round_trips)
 {
-	for (unsigned at = 0; spri_codec_row(at); at++) {
-		const struct spri_codec *row = spri_codec_row(at);
-		size_t unit = row->id == SPRI_CODEC_BYTES ? 1 : 4;
-
-		for (uint32_t n = 0; n <= N; n += n < 20 ? 1 : 37) {
-			struct sample in, out;
-			uint8_t payload[8 * N + GUARD];
-			struct spri_chunk chunk = {
-				.codec = row->id, .count = n, .payload = payload};
-			int r;
-
-			fill(&in, 0x100000000 + n, 1000, n);
-			memset(payload, 0xa5, sizeof payload);
-			memset(&out, 0x5a, sizeof out);
-			chunk.base = row->indexed ? in.index[0] : 7;
-			cr_assert_eq(row->fit(in.index, n, 8 * N, SPR_F32), n, "%s: %u entries fit",
-				     row->name, n);
-			chunk.payload_bytes = row->encode(payload, in.index, in.value, n, SPR_F32);
-			cr_assert_leq(chunk.payload_bytes, row->bound(n, SPR_F32),
-				      "%s: within its bound", row->name);
-			for (size_t g = chunk.payload_bytes; g < sizeof payload; g++)
-				cr_assert_eq(payload[g], 0xa5,
-					     "%s: nothing written behind %u bytes", row->name,
-					     chunk.payload_bytes);
-			r = row->decode(&chunk, out.index, out.value, SPRI_NO_INDEX,
-					row->indexed && n ? in.index[n - 1] + 1 : 7 + (uint64_t)n);
-			cr_assert_eq(r, 0, "%s: %u entries decode, got %d", row->name, n, r);
-			cr_assert_arr_eq(out.value, in.value, unit * n, "%s: values", row->name);
-			if (row->indexed)
-				cr_assert_arr_eq(out.index, in.index, 8 * (size_t)n, "%s: indices",
-						 row->name);
-			for (size_t b = unit * n; b < sizeof out.value; b++)
-				cr_assert_eq(((uint8_t *)out.value)[b], 0x5a,
-					     "%s: nothing written behind %u entries", row->name, n);
-		}
-	}
+	for (unsigned at = 0; spri_codec_row(at); at++)
+		for (uint32_t n = 0; n <= N; n += n < 20 ? 1 : 37)
+			for (unsigned t = 0; t < (spri_codec_row(at)->valued ? 3 : 1); t++)
+				check_round_trip(spri_codec_row(at), n, (enum spr_dtype)t);
 }
 
 Test(codec, raw32_fit_ends_a_chunk_before_an_offset_overflows)
