@@ -16,7 +16,8 @@
  *
  * A device that refuses a write stops both queue pairs. The sending end has it from a completion.
  * The receiving end has a device event, or, where the device gives none (rxe), a queue pair that is
- * in error though rdma_cm knows of no end: that is SPR_EACCESS too.
+ * in error though rdma_cm knows of no end: that is SPR_EACCESS too, unless the port turns out to be
+ * down within VERBS_LINGER_NS.
  */
 #include "verbs.h"
 
@@ -375,14 +376,21 @@ static void report(struct verbs_conn *c, struct verbs_events *out)
 }
 
 /*
- * The peer has gone, and the device still works on what was posted. What it will say about that,
- * soon, may be why the peer has gone.
+ * What explains the end of an open connection may come a little later. The peer has gone, and the
+ * device still works on what was posted: what it will say about that may be why. The queue pair is
+ * in error, and nobody has said why: rxe stops it before it reports that its port is down.
  */
 static bool lingers(struct verbs_conn *c)
 {
 	uint64_t now;
+	bool explained;
 
-	if (c->broken || c->state != SPRI_CONN_UP || verbs_out(c) == 0)
+	if (c->state != SPRI_CONN_UP)
+		return false;
+	explained = c->broken ? c->cut || c->refused || c->place->device->iwarp ||
+					c->place->down_until_ns != SPRI_NEVER
+			      : verbs_out(c) == 0;
+	if (explained)
 		return false;
 	now = spri_now_ns();
 	if (c->linger_ns == SPRI_NEVER) {
