@@ -12,6 +12,7 @@
 #include <coll/coll.h>
 #include <context.h>
 #include <internal/bits.h>
+#include <internal/log.h>
 
 void spri_outcome_combine(struct spri_outcome *into, const struct spri_outcome *other)
 {
@@ -194,6 +195,23 @@ static int check_place(struct spri_op *op, uint32_t from, uint32_t round,
 	return 0;
 }
 
+/*
+ * The outcome that all ranks share has no room for who differs in what. This line has, together
+ * with the one that the partner writes about this rank.
+ */
+static void report_mismatch(struct spri_op *op, uint32_t from)
+{
+	if (!spri_op_failed(op))
+		spri_logf(SPR_LOG_ERROR,
+			  "rank %u: %s: rank %u called with other arguments; here: count %llu, "
+			  "k %llu, length %llu, step %llu, policy %d",
+			  op->comm->rank, op->algo->name, from, (unsigned long long)op->count,
+			  (unsigned long long)op->k, (unsigned long long)op->length,
+			  (unsigned long long)op->step, (int)op->policy);
+	/* found by several ranks, of several others */
+	spri_op_report(op, SPR_EMISMATCH, SPRI_NO_RANK, SPRI_NO_INDEX);
+}
+
 int spri_transfer_receive(struct spri_op *op, uint32_t from, uint32_t round,
 			  struct spri_chunk *chunk)
 {
@@ -223,8 +241,8 @@ int spri_transfer_receive(struct spri_op *op, uint32_t from, uint32_t round,
 	r = check_place(op, from, round, chunk);
 	if (r < 0)
 		return spri_trace(r);
-	if (chunk->signature != op->signature) /* found by several ranks, of several others */
-		spri_op_report(op, SPR_EMISMATCH, SPRI_NO_RANK, SPRI_NO_INDEX);
+	if (chunk->signature != op->signature)
+		report_mismatch(op, from);
 	if (chunk->flags & SPRI_CHUNK_LAST_OF_ROUND)
 		spri_outcome_combine(&op->outcome, &chunk->outcome);
 	return 0;

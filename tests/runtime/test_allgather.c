@@ -27,7 +27,25 @@ struct run {
 	int odd;	  /* −1, or the rank that misbehaves in the second call */
 	bool no_memory;	  /* by having none, else by another size */
 	int statuses[64]; /* of the second call */
+	unsigned told;	  /* bits: a line names the odd rank; a line of its own has its size */
 };
+
+/* Lines about a mismatch: the odd rank's partners name it, it says what it called with. */
+static void on_log(void *arg, enum spr_log_level level, const char *text)
+{
+	struct run *run = arg;
+	char theirs[64], own[64];
+
+	(void)level;
+	if (run->odd < 0 || run->no_memory)
+		return;
+	snprintf(theirs, sizeof theirs, ": rank %d called with other arguments", run->odd);
+	snprintf(own, sizeof own, "here: count %zu,", run->sizes[1] + 1);
+	if (strstr(text, theirs))
+		run->told |= 1;
+	if (strstr(text, own))
+		run->told |= 2;
+}
 
 /*
  * Returns 0, or 1 when a byte is wrong. In place when the rank is odd: its own bytes stand in
@@ -62,7 +80,9 @@ static int body(struct spr_sim *sim, int rank, void *arg)
 	struct spr_context_options options = {.size = sizeof options,
 					      .sim = sim,
 					      .sim_rank = rank,
-					      .landing_bytes = run->landing};
+					      .landing_bytes = run->landing,
+					      .log = on_log,
+					      .log_arg = run};
 	struct spr_context *context;
 	struct spr_comm *comm = NULL;
 	int r = spr_context_open(&options, &context), wrong = 0;
@@ -149,6 +169,9 @@ Test(allgather, failures_are_shared_and_the_next_call_works)
 						  .landing = 1 << 18};
 
 				run_all(&run);
+				cr_assert_eq(run.told, why ? 0 : 3,
+					     "P = %d: the log should name rank %d and its size", p,
+					     odd);
 				for (int r = 0; r < p; r++)
 					cr_assert(why ? run.statuses[r] == -ENOMEM
 						      : run.statuses[r] == SPR_EMISMATCH,
