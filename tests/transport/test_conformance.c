@@ -489,7 +489,7 @@ Test(conformance, destroy_in_every_state)
 		struct world w;
 		struct end a, b;
 
-		world_open(&w, t, 2, SHORT);
+		world_open(&w, t, 2, 5 * SECOND);
 		t->destroy(NULL);
 		t->unregister(NULL);
 		t->fini(NULL);
