@@ -111,8 +111,8 @@ struct spri_op {
 	const struct spri_stream *stream;
 	/*
 	 * masked: in, count, dtype, step; this rank's proposals, who proposes, and a note of
-	 * note_bytes that goes with each mask: in_bytes is this rank's, out_bytes receives those of
-	 * the broadcasters, by rank
+	 * note_bytes that goes with each mask: in_bytes is this rank's, out_bytes receives the
+	 * n_broadcasters notes, by ascending rank
 	 */
 	const uint64_t *mask;
 	uint64_t n_mask;
