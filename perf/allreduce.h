@@ -19,6 +19,7 @@
 
 #define AR_MAX_ALGOS 16
 #define AR_TOOL "spr_allreduce_perf"
+#define AR_MASK_SEED 1 /* draws broadcasters, whatever the seed of the data */
 
 /* What was asked for; the same on every rank, read-only after the command line. */
 struct ar_config {
@@ -27,11 +28,14 @@ struct ar_config {
 	struct spr_algo_info algos[AR_MAX_ALGOS];
 	size_t n_algos;
 	uint64_t iterations, warmups;
-	uint64_t check; /* 1: compare with the oracle */
-	bool digest;	/* print digests */
-	bool random;	/* random inputs: digests only */
-	double density; /* when k is 0 */
-	uint64_t k;	/* 0: by density */
+	uint64_t check;	       /* 1: compare with the oracle */
+	bool digest;	       /* print digests */
+	bool random;	       /* random inputs: digests only */
+	double density;	       /* when k is 0 */
+	uint64_t k;	       /* 0: by density */
+	uint64_t broadcasters; /* of masks */
+	enum spr_dtype wire;
+	enum spr_codec codec;
 	uint64_t seed;
 	double timeout_s;      /* 0: the library's */
 	const char *transport; /* NULL: the library's choice */
@@ -54,8 +58,8 @@ struct ar_case {
 /* Times of an iteration, in nanoseconds; each is the maximum over the ranks, but comm. */
 enum ar_metric {
 	AR_TIME,   /* the whole operation, from a barrier on */
-	AR_SELECT, /* accumulate and select (exchange) */
-	AR_COMM,   /* the all-reduce alone, from a barrier on, its entries selected before */
+	AR_SELECT, /* accumulate and select (exchange); choose a mask */
+	AR_COMM,   /* the all-reduce alone, from a barrier on, entries or mask chosen before */
 	AR_WAIT,   /* exchange: from the end of selection on, slower ranks included */
 	AR_MERGE,  /* exchange: of that, merging and trimming */
 	AR_COMMIT, /* exchange: residual swap, adoption, scatter */
@@ -67,6 +71,7 @@ struct ar_sample {
 	double ns[AR_METRICS];
 	uint64_t wire_bytes, value_bytes, rounds, received;
 	uint64_t digest; /* of the result; 0: not taken */
+	uint64_t mass;	 /* brought, less adopted, on rank 0 less the result; 0: not taken */
 };
 
 /* Iterations of one case. Arrays owned. */
@@ -77,6 +82,7 @@ struct ar_series {
 	uint64_t rounds, received;	  /* likewise */
 	uint64_t digest;		  /* of rank 0, the first one taken */
 	uint64_t deviations; /* digests, over ranks and iterations, that differ from it */
+	uint64_t astray;     /* iterations after which the masses of all ranks are not 0 together */
 };
 
 /* A line of the table. */
@@ -88,6 +94,9 @@ struct ar_line {
 	double algbw, busbw; /* GB/s of the dense vector's bytes */
 	uint64_t wire_bytes, value_bytes, rounds, received, wrong, digest;
 };
+
+/* The words of --wire and --codec, by enum spr_dtype and enum spr_codec (spr_allreduce_perf.c). */
+extern const char *const ar_wire_names[], *const ar_codec_names[];
 
 struct ar_report; /* allreduce_report.c */
 
@@ -102,6 +111,7 @@ struct ar_bench {
 	char *marks;		       /* n_ranks, for barriers */
 	float *in, *out;	       /* the vector of the current size, its result or update */
 	struct perf_list own;	       /* the k largest of `in` */
+	int *broadcasters;	       /* config->broadcasters ranks that propose masks */
 	struct perf_oracle oracle;     /* rank 0, when results are checked */
 	struct spr_exchange *exchange; /* of the current case */
 	struct perf_list result;       /* copy of the last sparse result */
@@ -117,7 +127,13 @@ int ar_bench_run(struct ar_bench *bench) SPRI_MUST;
 int ar_fail(const struct ar_bench *bench, const char *what, int r, const char *text);
 
 /* allreduce_time.c. Each returns 0 or a negative error that was printed. */
-enum ar_way { AR_DENSE, AR_EXCHANGE, AR_SPARSE };
+enum ar_way {
+	AR_DENSE,
+	AR_EXCHANGE,
+	AR_SPARSE,
+	AR_MASKED,	/* broadcasters choose their masks in time */
+	AR_MASKED_ALONE /* they have */
+};
 int ar_time(struct ar_bench *bench, const struct ar_case *what, enum ar_way way, uint64_t warmups,
 	    uint64_t iterations, struct ar_series *series) SPRI_MUST;
 void ar_series_fini(struct ar_series *series);

@@ -57,8 +57,13 @@ static int meet(struct ar_bench *bench)
 	bench->n_ranks = spr_comm_size(bench->comm);
 	bench->samples = calloc((size_t)bench->n_ranks, sizeof *bench->samples);
 	bench->marks = calloc((size_t)bench->n_ranks, 1);
-	if (!bench->samples || !bench->marks)
+	bench->broadcasters = calloc((size_t)config->broadcasters, sizeof *bench->broadcasters);
+	if (!bench->samples || !bench->marks || !bench->broadcasters)
 		return ar_fail(bench, "samples", -ENOMEM, "");
+	r = spr_mask_broadcasters(bench->n_ranks, (int)config->broadcasters, AR_MASK_SEED, 0,
+				  bench->broadcasters);
+	if (r < 0)
+		return ar_fail(bench, "--broadcasters", r, "there are not so many ranks");
 	return 0;
 }
 
@@ -95,7 +100,12 @@ static int check(struct ar_bench *bench, const struct ar_case *what, uint64_t *w
 		*wrong += perf_wrong_dense(bench->out, bench->oracle.dense, what->count);
 		return 0;
 	}
-	if (!strcmp(what->algo->name, "topk_allgather"))
+	if (bench->config->wire != SPR_F32)
+		return 0; /* sums are rounded: their mass is what is checked */
+	if (what->algo->sparse == 2)
+		r = perf_oracle_masked(&bench->oracle, bench->broadcasters,
+				       (int)bench->config->broadcasters, &want);
+	else if (!strcmp(what->algo->name, "topk_allgather"))
 		r = perf_oracle_topk_allgather(&bench->oracle, &want);
 	else if (!strcmp(what->algo->name, "prune_ring"))
 		r = perf_oracle_prune_ring(&bench->oracle, 0, &want);
@@ -178,7 +188,8 @@ static int time_sparse(struct ar_bench *bench, const struct ar_case *what, struc
 		r = check(bench, what, wrong);
 	if (r < 0)
 		return r;
-	if (what->count == 0) /* nothing to train */
+	if (what->count == 0 || config->wire != SPR_F32 || config->codec != SPR_CODEC_AUTO)
+		/* nothing to train, or what an exchange does not do */
 		return ar_time(bench, what, AR_SPARSE, 0, config->iterations, whole);
 	r = spr_exchange_create(bench->comm, &options, &bench->exchange);
 	if (r < 0)
@@ -193,6 +204,23 @@ static int time_sparse(struct ar_bench *bench, const struct ar_case *what, struc
 	return r;
 }
 
+/* A masked algorithm: choosing the mask and summing, then the sum alone. */
+static int time_masked(struct ar_bench *bench, const struct ar_case *what, struct ar_series *whole,
+		       struct ar_series *alone, uint64_t *wrong)
+{
+	const struct ar_config *config = bench->config;
+	int r;
+
+	r = ar_time(bench, what, AR_MASKED_ALONE, config->warmups, config->iterations, alone);
+	if (r == 0)
+		r = check(bench, what, wrong);
+	if (r == 0)
+		r = ar_time(bench, what, AR_MASKED, config->warmups, config->iterations, whole);
+	if (r == 0)
+		r = check(bench, what, wrong);
+	return r;
+}
+
 static int run_case(struct ar_bench *bench, uint64_t count, const struct spr_algo_info *algo)
 {
 	const struct ar_config *config = bench->config;
@@ -204,7 +232,9 @@ static int run_case(struct ar_bench *bench, uint64_t count, const struct spr_alg
 
 	choose_k(config, &what);
 	if (algo->sparse) {
-		r = time_sparse(bench, &what, &whole, &alone, &wrong);
+		r = algo->sparse == 2 ? time_masked(bench, &what, &whole, &alone, &wrong)
+				      : time_sparse(bench, &what, &whole, &alone, &wrong);
+		wrong += alone.astray + whole.astray;
 		wrong += alone.deviations + (alone.digest != whole.digest);
 	} else {
 		r = ar_time(bench, &what, AR_DENSE, config->warmups, config->iterations, &whole);
@@ -287,6 +317,7 @@ int ar_bench_run(struct ar_bench *bench)
 	spr_context_close(bench->context);
 	free(bench->samples);
 	free(bench->marks);
+	free(bench->broadcasters);
 	bench->comm = NULL;
 	bench->context = NULL;
 	return r;

@@ -75,6 +75,21 @@ static int run_dense(struct ar_bench *bench, const struct ar_case *what, bool di
 	return r;
 }
 
+/* What this rank brought (its entries) less what it keeps and, once, what came out. */
+static uint64_t mass_of(const struct ar_bench *bench, const struct perf_list *brought,
+			const struct spr_sparse *adopted, const struct spr_sparse *sum)
+{
+	uint64_t mass;
+
+	if (!bench->config->check || bench->config->random)
+		return 0;
+	mass = perf_mass(brought->index, brought->value, brought->count);
+	mass -= perf_mass(adopted->index, adopted->value, adopted->count);
+	if (bench->rank == 0)
+		mass -= perf_mass(sum->index, sum->value, sum->count);
+	return mass;
+}
+
 /* Keeps a copy of a result for the check, and digests it. */
 static int keep_result(struct ar_bench *bench, const struct spr_sparse *sum,
 		       struct ar_sample *sample)
@@ -103,9 +118,11 @@ static int run_sparse(struct ar_bench *bench, const struct ar_case *what, bool d
 		.algo = what->algo->name,
 		.in = {bench->own.count, bench->own.index, bench->own.value},
 		.k = what->k,
-		.length = what->count};
+		.length = what->count,
+		.wire = bench->config->wire,
+		.codec = bench->config->codec};
 	struct spr_request *request;
-	struct spr_sparse sum;
+	struct spr_sparse sum, adopted;
 	uint64_t begin = spr_context_now_ns(bench->context);
 	int r = spr_allreduce_sparse(bench->comm, &args, &request);
 
@@ -116,16 +133,92 @@ static int run_sparse(struct ar_bench *bench, const struct ar_case *what, bool d
 	sample->ns[AR_COMM] = sample->ns[AR_TIME];
 	if (r == 0) {
 		take_stats(request, sample);
-		r = spr_allreduce_sparse_result(request, &sum, NULL);
+		r = spr_allreduce_sparse_result(request, &sum, &adopted);
 		if (r < 0)
 			ar_fail(bench, "result", r, "");
 	}
 	if (r == 0) {
 		sample->received = sum.count;
-		if (digest)
+		if (digest) {
+			sample->mass = mass_of(bench, &bench->own, &adopted, &sum);
 			r = keep_result(bench, &sum, sample);
+		}
 	}
 	spr_request_destroy(request);
+	return r;
+}
+
+static bool proposes(const struct ar_bench *bench)
+{
+	for (uint64_t i = 0; i < bench->config->broadcasters; i++)
+		if (bench->broadcasters[i] == bench->rank)
+			return true;
+	return false;
+}
+
+/* Keeps a masked result; what this rank brought is its vector at the mask. */
+static int keep_masked(struct ar_bench *bench, const struct spr_request *request, bool digest,
+		       struct ar_sample *sample)
+{
+	struct spr_sparse sum, adopted;
+	struct perf_list brought = {0};
+	int r = spr_allreduce_sparse_result(request, &sum, &adopted);
+
+	if (r < 0)
+		return ar_fail(bench, "result", r, "");
+	sample->received = sum.count;
+	if (!digest)
+		return 0;
+	brought.index = (uint64_t *)(uintptr_t)sum.index;
+	brought.value = malloc((size_t)(sum.count + 1) * sizeof *brought.value);
+	if (!brought.value)
+		return ar_fail(bench, "copy of the result", -ENOMEM, "");
+	for (; brought.count < sum.count; brought.count++)
+		brought.value[brought.count] = bench->in[sum.index[brought.count]];
+	sample->mass = mass_of(bench, &brought, &adopted, &sum);
+	free(brought.value);
+	return keep_result(bench, &sum, sample);
+}
+
+static int run_masked(struct ar_bench *bench, const struct ar_case *what, bool choose, bool digest,
+		      struct ar_sample *sample)
+{
+	struct spr_allreduce_masked_args args = {.size = sizeof args,
+						 .algo = what->algo->name,
+						 .in = bench->in,
+						 .count = what->count,
+						 .mask = bench->own.index,
+						 .n_mask = bench->own.count,
+						 .broadcasters = (int)bench->config->broadcasters,
+						 .seed = AR_MASK_SEED,
+						 .wire = bench->config->wire};
+	uint64_t begin = spr_context_now_ns(bench->context), chosen;
+	struct perf_list mask = {0};
+	struct spr_request *request;
+	int r = 0;
+
+	if (choose && proposes(bench)) {
+		r = perf_list_topk(bench->in, what->count, what->k, &mask);
+		args.mask = mask.index;
+		args.n_mask = mask.count;
+	}
+	chosen = spr_context_now_ns(bench->context);
+	if (r == 0)
+		r = spr_allreduce_masked(bench->comm, &args, &request);
+	if (r < 0) {
+		perf_list_fini(&mask);
+		return ar_fail(bench, what->algo->name, r, "");
+	}
+	r = finish(bench, what->algo->name, request);
+	sample->ns[AR_TIME] = (double)(spr_context_now_ns(bench->context) - begin);
+	sample->ns[AR_SELECT] = (double)(chosen - begin);
+	sample->ns[AR_COMM] = sample->ns[AR_TIME] - sample->ns[AR_SELECT];
+	if (r == 0)
+		take_stats(request, sample);
+	if (r == 0)
+		r = keep_masked(bench, request, digest, sample);
+	spr_request_destroy(request);
+	perf_list_fini(&mask);
 	return r;
 }
 
@@ -186,6 +279,9 @@ static int iterate(struct ar_bench *bench, const struct ar_case *what, enum ar_w
 		return run_exchange(bench, what, digest, sample);
 	case AR_SPARSE:
 		return run_sparse(bench, what, digest, sample);
+	case AR_MASKED:
+	case AR_MASKED_ALONE:
+		return run_masked(bench, what, way == AR_MASKED, digest, sample);
 	}
 	return -EINVAL;
 }
@@ -194,6 +290,7 @@ static int iterate(struct ar_bench *bench, const struct ar_case *what, enum ar_w
 static void record(const struct ar_bench *bench, struct ar_series *series)
 {
 	const struct ar_sample *first = &bench->samples[0];
+	uint64_t mass = 0;
 
 	series->wire_bytes = series->value_bytes = series->rounds = series->received = 0;
 	for (int rank = 0; rank < bench->n_ranks; rank++) {
@@ -210,11 +307,13 @@ static void record(const struct ar_bench *bench, struct ar_series *series)
 			series->rounds = s->rounds;
 		if (s->received > series->received)
 			series->received = s->received;
+		mass += s->mass;
 		if (s->digest && !series->digest)
 			series->digest = first->digest;
 		series->deviations +=
 			s->digest != first->digest || (s->digest && s->digest != series->digest);
 	}
+	series->astray += mass != 0;
 	series->n++;
 }
 

@@ -26,13 +26,18 @@
 struct words {
 	uint64_t begin, end, step;
 	double factor;
-	const char *counts, *algo, *type, *data;
+	const char *counts, *algo, *type, *data, *wire, *codec;
 };
+
+const char *const ar_wire_names[] = {"f32", "f16", "bf16", NULL};
+const char *const ar_codec_names[] = {"auto", "raw", "packed", NULL};
 
 static const char epilog[] =
 	"Sizes are bytes of the dense vector; K, M and G may follow. Columns: time is the median, "
 	"over the iterations, of the\n"
-	"slowest rank, of the whole operation: for sparse algorithms one exchange with selection. "
+	"slowest rank, of the whole operation: for sparse algorithms one exchange with selection, "
+	"for masked ones\n"
+	"the tool's own choice of the k largest on each broadcaster, and their sum. "
 	"comm is the all-reduce of\n"
 	"entries already selected; floor its lower bound by the cost formula, with alpha and beta "
 	"measured in this run.\n"
@@ -149,6 +154,35 @@ static int choose_algos(const struct perf_options *options, const char *list,
 	return r;
 }
 
+/* The number of a word, or -1 with a message. */
+static int find_word(const struct perf_options *options, const char *option, const char *word,
+		     const char *const *names)
+{
+	for (int i = 0; names[i]; i++)
+		if (!strcmp(word, names[i]))
+			return i;
+	return perf_options_refuse(options, "%s is '%s', must be %s, %s or %s", option, word,
+				   names[0], names[1], names[2]);
+}
+
+/* What goes on the wire. */
+static int choose_wire(const struct perf_options *options, const struct words *words,
+		       struct ar_config *config)
+{
+	int wire = find_word(options, "--wire", words->wire, ar_wire_names), codec;
+
+	if (wire < 0)
+		return -1;
+	codec = find_word(options, "--codec", words->codec, ar_codec_names);
+	if (codec < 0)
+		return -1;
+	config->wire = (enum spr_dtype)wire;
+	config->codec = (enum spr_codec)codec;
+	if (config->n_sim_ranks && config->broadcasters > config->n_sim_ranks)
+		return perf_options_refuse(options, "--broadcasters is above --ranks");
+	return 0;
+}
+
 /* What the table of options cannot check by itself. */
 static int check_words(const struct perf_options *options, const struct words *words,
 		       struct ar_config *config)
@@ -162,6 +196,8 @@ static int check_words(const struct perf_options *options, const struct words *w
 		return perf_options_refuse(options, "--data is '%s', must be exact or random",
 					   words->data);
 	config->random = !strcmp(words->data, "random");
+	if (choose_wire(options, words, config))
+		return -1;
 	if (config->k && config->density > 0)
 		return perf_options_refuse(options, "--k and --density exclude each other");
 	if (!config->k && config->density == 0)
@@ -196,8 +232,13 @@ static int check_words(const struct perf_options *options, const struct words *w
 /* Reads the command line. Returns as perf_options_parse. */
 static int read_options(int argc, char **argv, struct ar_config *config)
 {
-	struct words words = {
-		.begin = UNSET, .end = UNSET, .step = UNSET, .type = "float", .data = "exact"};
+	struct words words = {.begin = UNSET,
+			      .end = UNSET,
+			      .step = UNSET,
+			      .type = "float",
+			      .data = "exact",
+			      .wire = "f32",
+			      .codec = "auto"};
 	const struct perf_option table[] = {
 		{'b', "minbytes", PERF_OPT_SIZE, "SIZE", "smallest size (1K)", &words.begin, 0,
 		 1e15},
@@ -222,6 +263,12 @@ static int read_options(int argc, char **argv, struct ar_config *config)
 		 "share of elements that sparse algorithms keep (0.001)", &config->density, 1e-12,
 		 1},
 		{0, "k", PERF_OPT_U64, "K", "instead: how many", &config->k, 1, 281474976710656.0},
+		{0, "broadcasters", PERF_OPT_U64, "R", "masked: ranks that propose (1)",
+		 &config->broadcasters, 1, SPR_MAX_RANKS},
+		{0, "wire", PERF_OPT_STRING, "TYPE", "of values: f32, f16, bf16 (f32)", &words.wire,
+		 0, 0},
+		{0, "codec", PERF_OPT_STRING, "C", "of indices: auto, raw, packed (auto)",
+		 &words.codec, 0, 0},
 		{0, "transport", PERF_OPT_STRING, "T",
 		 "auto, verbs, tcp, loop (SPR_TRANSPORT, else auto)", &config->transport, 0, 0},
 		{0, "ranks", PERF_OPT_U64, "P", "loop: simulate P ranks in this process",
@@ -307,6 +354,7 @@ int main(int argc, char **argv)
 				   .warmups = UNSET,
 				   .check = 1,
 				   .seed = 1,
+				   .broadcasters = 1,
 				   .alpha_ns = UNSET,
 				   .argc = argc,
 				   .argv = argv};

@@ -315,7 +315,8 @@ static int list_algorithms(const struct sink *sink)
 	const uint32_t n_ranks = 32;
 
 	for (unsigned i = 0; (row = spri_algo_row(i)) != NULL; i++) {
-		bool sparse = row->kind == SPRI_ALGO_SPARSE;
+		bool dense = row->kind == SPRI_ALGO_DENSE, masked = row->kind == SPRI_ALGO_MASKED;
+		const char *kind = dense ? "dense" : masked ? "masked" : "sparse";
 		char detail[256];
 
 		if (row->kind == SPRI_ALGO_BYTES) /* internal */
@@ -323,10 +324,11 @@ static int list_algorithms(const struct sink *sink)
 		snprintf(detail, sizeof detail,
 			 "%s; among %u ranks %.3g messages in a row and %.4g bytes per %s",
 			 row->about, n_ranks, row->rounds(n_ranks),
-			 row->bytes(n_ranks, sparse ? 0 : 1e6, sparse ? 1e6 : 0) / 1e6,
-			 sparse ? "selected entry" : "element");
-		emit(sink, row->name, sparse ? "sparse" : "dense", "", detail,
-		     spri_algo_find("gtopk") == row);
+			 row->bytes(n_ranks, masked ? 64e6 : 1e6, dense ? 0 : 1e6) / 1e6,
+			 dense	  ? "element"
+			 : masked ? "element of a mask of every 64th"
+				  : "selected entry");
+		emit(sink, row->name, kind, "", detail, spri_algo_find("gtopk") == row);
 	}
 	return 0;
 }

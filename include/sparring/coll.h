@@ -67,10 +67,49 @@ SPR_API int spr_allreduce_sparse(struct spr_comm *comm,
 				 const struct spr_allreduce_sparse_args *args,
 				 struct spr_request **out_request);
 
+struct spr_allreduce_masked_args {
+	size_t size;	  /* sizeof(struct spr_allreduce_masked_args) */
+	const char *algo; /* "iwp_ring" (NULL means it) */
+	const float *in;  /* count elements; lent until the request is done */
+	uint64_t count;	  /* elements, 0 allowed */
+	/*
+	 * The indices that this rank proposes, strictly ascending, n_mask of them; lent until done.
+	 * They count only when the rank is one of the broadcasters.
+	 */
+	const uint64_t *mask;
+	uint64_t n_mask;
+	int broadcasters;    /* r: ranks that propose, 1 to P; 0: 1 */
+	uint64_t seed, step; /* draw them: spr_mask_broadcasters */
+	enum spr_nonfinite nonfinite;
+	enum spr_dtype wire; /* of values on the wire; what rounding takes off is in `adopted` */
+};
+
 /*
- * The result of a finished sparse all-reduce: `sum` is the undivided sum, the same on every rank;
- * `adopted` (may be NULL) are the partial sums that were trimmed and fell to this rank: over all
- * ranks, inputs = sum + adopted. Arrays are borrowed from the request.
+ * Starts the sum, over all ranks, of the elements that any of r ranks proposes; collective. The
+ * broadcasters' masks go to every rank, as packed gaps or as a bitmap, whichever is smaller; their
+ * union M is then summed by a ring, values alone. When M has more than half of the elements all of
+ * them are summed. The result is read with spr_allreduce_sparse_result: every index of M in order,
+ * with its sum, zeros included.
+ * Steps ⌈log2 P⌉ + 2(P−1), bytes per rank about r·|mask| + 2(P−1)/P · |M| · value.
+ * Source: Cheng & Xu 2019 (arXiv 1901.01544); where it is silent, docs/architecture.md.
+ * Ownership, Blocks, Returns: as spr_allreduce.
+ */
+SPR_API int spr_allreduce_masked(struct spr_comm *comm,
+				 const struct spr_allreduce_masked_args *args,
+				 struct spr_request **out_request);
+
+/*
+ * The ranks that broadcast their masks in a step: r different ones of n_ranks, ascending, written
+ * to ranks. A pure function (Philox, keyed by the seed), the same everywhere.
+ * Returns: 0; SPR_EARGUMENT (n_ranks < 1, r not in 1 to n_ranks).
+ */
+SPR_API int spr_mask_broadcasters(int n_ranks, int r, uint64_t seed, uint64_t step, int *ranks);
+
+/*
+ * The result of a finished sparse or masked all-reduce: `sum` is the undivided sum, the same on
+ * every rank; `adopted` (may be NULL) are the partial sums that were trimmed, and the rounding
+ * errors, that fell to this rank: over all ranks, inputs = sum + adopted. Arrays are borrowed from
+ * the request.
  * Returns: 0; SPR_EBUSY while in flight; the outcome when it failed.
  */
 SPR_API int spr_allreduce_sparse_result(const struct spr_request *request, struct spr_sparse *sum,
@@ -80,7 +119,7 @@ SPR_API int spr_allreduce_sparse_result(const struct spr_request *request, struc
 struct spr_algo_info {
 	const char *name;
 	const char *about; /* one sentence */
-	int sparse;	   /* 0: spr_allreduce; 1: spr_allreduce_sparse */
+	int sparse;	   /* 0: spr_allreduce; 1: spr_allreduce_sparse; 2: spr_allreduce_masked */
 };
 
 /* The i-th algorithm. Returns: 0; SPR_EARGUMENT past the last. */

@@ -64,6 +64,16 @@ void perf_input_random(uint64_t seed, int rank, uint64_t first, uint64_t n, floa
 	fill(seed, rank, first, n, out, random_value);
 }
 
+uint64_t perf_mass(const uint64_t *index, const float *value, uint64_t count)
+{
+	uint64_t mass = 0;
+
+	for (uint64_t i = 0; i < count; i++)
+		mass += (uint64_t)(int64_t)ldexp((double)value[i], 24) *
+			(spri_mix64(index[i] + 1) | 1);
+	return mass;
+}
+
 #define DIGEST_BASIS 0xcbf29ce484222325u /* so that nothing at all has a digest other than 0 */
 
 /* An order-dependent mix: multiply, add, rotate. Odd constant from the golden ratio. */

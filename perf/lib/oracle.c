@@ -326,6 +326,33 @@ int perf_oracle_prune_ring(const struct perf_oracle *oracle, uint64_t step, stru
 	return r;
 }
 
+int perf_oracle_masked(const struct perf_oracle *oracle, const int *ranks, int n,
+		       struct perf_list *out)
+{
+	uint64_t count = oracle->count, chosen = 0;
+	bool *mask = calloc((size_t)(count ? count : 1), sizeof *mask);
+	int r;
+
+	if (!mask)
+		return -ENOMEM;
+	for (int i = 0; i < n; i++)
+		for (uint64_t j = 0; j < oracle->tops[ranks[i]].count; j++)
+			mask[oracle->tops[ranks[i]].index[j]] = true;
+	for (uint64_t i = 0; i < count; i++)
+		chosen += mask[i];
+	if (chosen > count / 2)
+		chosen = count;
+	r = list_init(out, chosen);
+	for (uint64_t i = 0; i < count && r == 0; i++) {
+		if (!mask[i] && chosen != count)
+			continue;
+		out->index[out->count] = i;
+		out->value[out->count++] = oracle->dense[i];
+	}
+	free(mask);
+	return r;
+}
+
 uint64_t perf_wrong_dense(const float *got, const float *want, uint64_t count)
 {
 	uint64_t wrong = 0;

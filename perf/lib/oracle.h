@@ -77,6 +77,20 @@ int perf_oracle_gtopk(const struct perf_oracle *oracle, struct perf_list *out) S
 int perf_oracle_prune_ring(const struct perf_oracle *oracle, uint64_t step,
 			   struct perf_list *out) SPRI_MUST;
 
+/*
+ * The sum of every rank's whole vector at the indices that any of n ranks has in its top k, zeros
+ * included; at all indices when those are more than half. Returns 0 or -ENOMEM.
+ */
+int perf_oracle_masked(const struct perf_oracle *oracle, const int *ranks, int n,
+		       struct perf_list *out) SPRI_MUST;
+
+/*
+ * 64 bits that are linear in the values: what all ranks bring is what comes out plus what ranks
+ * keep when their masses add up alike (mod 2^64), but for an accident of 1 in 2^63. Exact for
+ * multiples of 2^-24 below 2^38, which exact inputs, their sums and rounding errors are.
+ */
+uint64_t perf_mass(const uint64_t *index, const float *value, uint64_t count);
+
 /* 64 bits that depend on every index and every bit of every value; `digest` 0 to begin. */
 uint64_t perf_digest_dense(uint64_t digest, const float *values, uint64_t count);
 uint64_t perf_digest_sparse(uint64_t digest, const uint64_t *index, const float *value,

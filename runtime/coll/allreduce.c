@@ -14,12 +14,15 @@
 static const struct spri_algo *find_algo(struct spr_comm *comm, const char *name,
 					 const char *fallback, int kind)
 {
+	static const char *const takes[] = {[SPRI_ALGO_DENSE] = "dense vectors",
+					    [SPRI_ALGO_SPARSE] = "sparse vectors",
+					    [SPRI_ALGO_MASKED] = "masks"};
 	const struct spri_algo *algo = spri_algo_find(name ? name : fallback);
 
 	if (algo && (int)algo->kind == kind)
 		return algo;
-	spri_text_set(&comm->context->text, "algorithm '%s' is unknown or does not take %s vectors",
-		      name ? name : fallback, kind == SPRI_ALGO_DENSE ? "dense" : "sparse");
+	spri_text_set(&comm->context->text, "algorithm '%s' is unknown or does not take %s",
+		      name ? name : fallback, takes[kind]);
 	return NULL;
 }
 
@@ -116,6 +119,65 @@ leave:
 	return spri_trace(r);
 }
 
+/* The first index that breaks the rules of a mask. */
+static int check_mask(const uint64_t *mask, uint64_t n, uint64_t count, uint64_t *bad)
+{
+	*bad = SPRI_NO_INDEX;
+	if (n > count || (n && !mask))
+		return SPR_EARGUMENT;
+	for (uint64_t i = 0; i < n; i++) {
+		if (mask[i] < count && (i == 0 || mask[i] > mask[i - 1]))
+			continue;
+		*bad = mask[i];
+		return SPR_EARGUMENT;
+	}
+	return 0;
+}
+
+int spr_allreduce_masked(struct spr_comm *comm, const struct spr_allreduce_masked_args *args,
+			 struct spr_request **out_request)
+{
+	struct spr_allreduce_masked_args a = {0};
+	const struct spri_algo *algo;
+	const struct spri_log *before;
+	struct spri_op *op;
+	uint64_t bad;
+	int r;
+
+	if (!comm || !args || !out_request)
+		return SPR_EARGUMENT;
+	before = spri_context_enter(comm->context);
+	r = spri_options_take(&a, sizeof a, args, "spr_allreduce_masked_args",
+			      &comm->context->text);
+	algo = r == 0 ? find_algo(comm, a.algo, "iwp_ring", SPRI_ALGO_MASKED) : NULL;
+	if (!algo)
+		r = SPR_EARGUMENT;
+	if (r == 0)
+		r = spri_op_create(comm, algo, &op);
+	if (r < 0)
+		goto leave;
+	op->in = a.in;
+	op->count = a.count;
+	op->mask = a.mask;
+	op->n_mask = a.n_mask;
+	op->n_broadcasters = a.broadcasters ? (uint32_t)a.broadcasters : 1;
+	op->seed = a.seed;
+	op->step = a.step;
+	op->dtype = a.wire;
+	op->policy = a.nonfinite;
+	r = check_mask(a.mask, a.n_mask, a.count, &bad);
+	if (a.count > SPR_MAX_COUNT || (a.count && !a.in) || a.broadcasters < 0 ||
+	    op->n_broadcasters > comm->n_ranks || a.wire > SPR_BF16 ||
+	    a.nonfinite > SPR_NONFINITE_DROP)
+		r = SPR_EARGUMENT;
+	spri_op_launch(op, r, bad);
+	*out_request = spri_op_request(op);
+	r = 0;
+leave:
+	spri_context_leave(comm->context, before);
+	return spri_trace(r);
+}
+
 static struct spr_sparse view(const struct spri_list *list)
 {
 	return (struct spr_sparse){
@@ -129,7 +191,8 @@ int spr_allreduce_sparse_result(const struct spr_request *request, struct spr_sp
 	const struct spri_log *before;
 	int r;
 
-	if (!request || !sum || op->algo->kind != SPRI_ALGO_SPARSE)
+	if (!request || !sum ||
+	    (op->algo->kind != SPRI_ALGO_SPARSE && op->algo->kind != SPRI_ALGO_MASKED))
 		return SPR_EARGUMENT;
 	before = spri_context_enter(op->comm->context);
 	r = op->done ? op->status : SPR_EBUSY;
@@ -176,8 +239,11 @@ int spr_algo_info(unsigned i, struct spr_algo_info *info)
 
 	if (!info || !algo || algo->kind == SPRI_ALGO_BYTES)
 		return SPR_EARGUMENT;
-	*info = (struct spr_algo_info){
-		.name = algo->name, .about = algo->about, .sparse = algo->kind == SPRI_ALGO_SPARSE};
+	*info = (struct spr_algo_info){.name = algo->name, .about = algo->about};
+	if (algo->kind == SPRI_ALGO_SPARSE)
+		info->sparse = 1;
+	else if (algo->kind == SPRI_ALGO_MASKED)
+		info->sparse = 2;
 	return 0;
 }
 

@@ -17,7 +17,8 @@
 /* The public ones first, best first within a kind; internal ones last. */
 static const struct spri_algo *const rows[] = {
 	&spri_algo_dense_ring,	   &spri_algo_gtopk,	  &spri_algo_gtopk_tree,
-	&spri_algo_topk_allgather, &spri_algo_prune_ring, &spri_algo_allgather,
+	&spri_algo_topk_allgather, &spri_algo_prune_ring, &spri_algo_iwp_ring,
+	&spri_algo_allgather,
 };
 
 const struct spri_algo *spri_algo_row(unsigned i)
@@ -79,6 +80,10 @@ static uint64_t signature(const struct spri_op *op)
 	h = spri_mix64(h + op->length);
 	h = spri_mix64(h + op->streamed);
 	h = spri_mix64(h + op->step);
+	h = spri_mix64(h + op->n_broadcasters);
+	h = spri_mix64(h + op->seed);
+	h = spri_mix64(h + op->note_bytes);
+	h = spri_mix64(h + (uint64_t)op->dtype);
 	return spri_mix64(h + (uint64_t)op->policy);
 }
 

@@ -19,7 +19,7 @@ const char *sparse_algo(unsigned i)
 	struct spr_algo_info info;
 
 	for (unsigned row = 0; spr_algo_info(row, &info) == 0; row++)
-		if (info.sparse && i-- == 0)
+		if (info.sparse == 1 && i-- == 0)
 			return info.name;
 	return NULL;
 }

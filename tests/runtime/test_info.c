@@ -216,7 +216,9 @@ Test(info, algorithms, .init = clear)
 		int at = find(info.name);
 
 		cr_assert(at >= 0, "%s is listed", info.name);
-		cr_assert_str_eq(rows[at].value, info.sparse ? "sparse" : "dense");
+		cr_assert_str_eq(rows[at].value, info.sparse == 2   ? "masked"
+						 : info.sparse == 1 ? "sparse"
+								    : "dense");
 		cr_assert(strstr(rows[at].detail, info.about) != NULL, "%s: what it is", info.name);
 		cr_assert(strstr(rows[at].detail, "bytes per") != NULL, "%s: what it costs",
 			  info.name);
