@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* Virtual ranks and the oracle; see coll_world.h. Failures of the test's own memory end it. */
+/*
+ * Virtual ranks, and what they are held to; see coll_world.h. Failures of the test's own memory end
+ * it.
+ */
 #include "coll_world.h"
 
 #include <check.h>
@@ -9,174 +12,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void *need(void *p)
-{
-	if (!p)
-		abort();
-	return p;
-}
-
-/* ---- pairs ---- */
-
-void pairs_add(struct pairs *p, uint64_t index, float value)
-{
-	if (p->count == p->capacity) {
-		p->capacity = p->capacity ? 2 * p->capacity : 16;
-		p->index = need(realloc(p->index, p->capacity * sizeof *p->index));
-		p->value = need(realloc(p->value, p->capacity * sizeof *p->value));
-	}
-	p->index[p->count] = index;
-	p->value[p->count++] = value;
-}
-
-void pairs_fini(struct pairs *p)
-{
-	free(p->index);
-	free(p->value);
-	*p = (struct pairs){0};
-}
-
-struct entry {
-	uint64_t index;
-	float value;
-};
-
-static int by_index(const void *a, const void *b)
-{
-	uint64_t x = ((const struct entry *)a)->index, y = ((const struct entry *)b)->index;
-
-	return (x > y) - (x < y);
-}
-
-static int by_size(const void *a, const void *b)
-{
-	float x = fabsf(((const struct entry *)a)->value),
-	      y = fabsf(((const struct entry *)b)->value);
-
-	return x != y ? (x < y) - (x > y) : by_index(a, b);
-}
-
-void pairs_sum(struct pairs *out, const struct pairs *const *parts, unsigned n)
-{
-	struct entry *all;
-	uint64_t total = 0, at = 0;
-
-	for (unsigned i = 0; i < n; i++)
-		total += parts[i]->count;
-	all = need(malloc((total + 1) * sizeof *all));
-	for (unsigned i = 0; i < n; i++)
-		for (uint64_t j = 0; j < parts[i]->count; j++)
-			all[at++] = (struct entry){parts[i]->index[j], parts[i]->value[j]};
-	qsort(all, total, sizeof *all, by_index);
-	out->count = 0;
-	for (uint64_t i = 0; i < total;) {
-		uint64_t index = all[i].index;
-		double sum = 0;
-
-		for (; i < total && all[i].index == index; i++)
-			sum += (double)all[i].value;
-		if (sum != 0)
-			pairs_add(out, index, (float)sum);
-	}
-	free(all);
-}
-
-void pairs_cut(struct pairs *p, uint64_t k)
-{
-	struct entry *all = need(malloc((p->count + 1) * sizeof *all));
-	uint64_t n = p->count < k ? p->count : k;
-
-	for (uint64_t i = 0; i < p->count; i++)
-		all[i] = (struct entry){p->index[i], p->value[i]};
-	qsort(all, p->count, sizeof *all, by_size);
-	qsort(all, n, sizeof *all, by_index);
-	p->count = 0;
-	for (uint64_t i = 0; i < n; i++)
-		pairs_add(p, all[i].index, all[i].value);
-	free(all);
-}
-
-void pairs_tournament(struct pairs *out, const struct pairs *lists, unsigned n, uint64_t k)
-{
-	struct pairs *cur = need(calloc(n, sizeof *cur));
-	unsigned playing = 1, extra, at = 0;
-
-	while (2 * playing <= n)
-		playing *= 2;
-	extra = n - playing;
-	for (unsigned i = 0; i < playing; i++) {
-		const struct pairs *parts[2] = {&lists[at], &lists[at + 1 < n ? at + 1 : at]};
-
-		pairs_sum(&cur[i], parts, i < extra ? 2 : 1);
-		pairs_cut(&cur[i], k);
-		at += i < extra ? 2 : 1;
-	}
-	for (; playing > 1; playing /= 2)
-		for (unsigned i = 0; i < playing / 2; i++) {
-			struct pairs merged = {0};
-			const struct pairs *parts[2] = {&cur[2 * i], &cur[2 * i + 1]};
-
-			pairs_sum(&merged, parts, 2);
-			pairs_cut(&merged, k);
-			pairs_fini(
-				&cur[i]); /* when i is 0 this is a part of the merge, done by now */
-			cur[i] = merged;
-			if (2 * i != i)
-				pairs_fini(&cur[2 * i]);
-			pairs_fini(&cur[2 * i + 1]);
-		}
-	out->count = 0;
-	for (uint64_t i = 0; i < cur[0].count; i++)
-		pairs_add(out, cur[0].index[i], cur[0].value[i]);
-	pairs_fini(&cur[0]);
-	free(cur);
-}
-
-/* out = out + what list has in [begin, end). */
-static void add_range(struct pairs *out, const struct pairs *list, uint64_t begin, uint64_t end)
-{
-	struct pairs part = {0}, before = *out;
-	const struct pairs *parts[2] = {&before, &part};
-
-	for (uint64_t i = 0; i < list->count; i++)
-		if (list->index[i] >= begin && list->index[i] < end)
-			pairs_add(&part, list->index[i], list->value[i]);
-	*out = (struct pairs){0};
-	pairs_sum(out, parts, 2);
-	pairs_fini(&before);
-	pairs_fini(&part);
-}
-
-void pairs_prune_ring(struct pairs *out, const struct pairs *lists, unsigned n, uint64_t k,
-		      uint64_t length, uint64_t step)
-{
-	uint64_t begin = 0;
-
-	out->count = 0;
-	for (unsigned b = 0; b < n; b++) { /* blocks of which the first ones are longer by one */
-		uint64_t end = begin + length / n + (b < length % n);
-		uint64_t quota = k / n + ((b + step) % n < k % n);
-		struct pairs block = {0};
-
-		for (unsigned i = 0; i < n; i++) {
-			add_range(&block, &lists[(b + i) % n], begin, end);
-			if (k < length)
-				pairs_cut(&block, quota);
-		}
-		for (uint64_t i = 0; i < block.count; i++)
-			pairs_add(out, block.index[i], block.value[i]);
-		pairs_fini(&block);
-		begin = end;
-	}
-}
-
-bool pairs_equal(const struct pairs *a, const struct pairs *b)
-{
-	return a->count == b->count &&
-	       (a->count == 0 || (!memcmp(a->index, b->index, a->count * sizeof *a->index) &&
-				  !memcmp(a->value, b->value, a->count * sizeof *a->value)));
-}
 
 /* ---- inputs ---- */
 
@@ -216,12 +51,22 @@ static bool is_dense(const struct call *c)
 	return !strcmp(c->algo, "dense_ring");
 }
 
+static bool is_masked(const struct call *c)
+{
+	return !strcmp(c->algo, "iwp_ring");
+}
+
 struct call *world_call(struct world *w, const char *algo, uint64_t count, uint64_t k)
 {
 	struct call *c = &w->calls[w->n_calls++];
 
 	cr_assert_leq(w->n_calls, WORLD_CALLS, "at most %d calls", WORLD_CALLS);
-	*c = (struct call){.algo = algo, .count = count, .k = k, .n_ranks = w->n_ranks};
+	*c = (struct call){.algo = algo,
+			   .count = count,
+			   .k = k,
+			   .n_ranks = w->n_ranks,
+			   .broadcasters = 1 + w->n_ranks / 4,
+			   .seed = 1};
 	c->ranks = need(calloc((size_t)w->n_ranks, sizeof *c->ranks));
 	for (int r = 0; r < w->n_ranks; r++) {
 		struct call_rank *rank = &c->ranks[r];
@@ -229,10 +74,10 @@ struct call *world_call(struct world *w, const char *algo, uint64_t count, uint6
 		rank->k = k;
 		rank->count = count;
 		rank->fail_allocation = -1;
-		if (!is_dense(c))
-			continue;
-		rank->dense = need(calloc(count + 1, sizeof *rank->dense));
-		rank->out = need(calloc(count + 1, sizeof *rank->out));
+		if (is_dense(c) || is_masked(c))
+			rank->dense = need(calloc(count + 1, sizeof *rank->dense));
+		if (is_dense(c))
+			rank->out = need(calloc(count + 1, sizeof *rank->out));
 	}
 	return c;
 }
@@ -265,11 +110,10 @@ static void draw(struct call *c, uint64_t n, uint64_t seed, float (*value)(uint6
 		struct pairs drawn = {0};
 		const struct pairs *part = &drawn;
 
-		if (is_dense(c)) {
-			for (uint64_t i = 0; i < c->count; i++)
-				rank->dense[i] = value(own, i);
+		for (uint64_t i = 0; rank->dense && i < c->count; i++)
+			rank->dense[i] = value(own, i);
+		if (is_dense(c))
 			continue;
-		}
 		for (uint64_t i = 0; i < n && c->count > 0; i++)
 			pairs_add(&drawn, draw_index(c->count, n, seed, own, i), value(own, n + i));
 		pairs_sum(&rank->in, &part, 1);
@@ -296,13 +140,35 @@ void call_set_step(struct call *c, uint64_t step)
 
 /* ---- running ---- */
 
+static int start_masked(struct spr_comm *comm, const struct call *c, const struct call_rank *rank,
+			struct spr_request **request)
+{
+	struct spr_allreduce_masked_args args = {
+		.size = sizeof args,
+		.algo = c->algo,
+		.in = rank->dense,
+		.count = rank->count,
+		.mask = rank->in.index,
+		.n_mask = rank->in.count,
+		.broadcasters = c->broadcasters,
+		.seed = c->seed,
+		.step = rank->step,
+		.nonfinite = c->nonfinite,
+		.wire = c->wire,
+	};
+
+	return spr_allreduce_masked(comm, &args, request);
+}
+
 static int start(struct spr_comm *comm, const struct call *c, struct call_rank *rank,
 		 struct spr_request **request)
 {
 	int r;
 
 	spri_heap_fail_after(rank->fail_allocation);
-	if (is_dense(c)) {
+	if (is_masked(c)) {
+		r = start_masked(comm, c, rank, request);
+	} else if (is_dense(c)) {
 		struct spr_allreduce_args args = {
 			.size = sizeof args,
 			.algo = c->algo,
@@ -324,6 +190,7 @@ static int start(struct spr_comm *comm, const struct call *c, struct call_rank *
 			.k = rank->k,
 			.length = rank->count,
 			.nonfinite = c->nonfinite,
+			.wire = c->wire,
 			.step = rank->step,
 		};
 
@@ -446,6 +313,65 @@ static void check_dense(const struct call *c, const struct call_rank *rank, int 
 			  c->n_ranks, (unsigned long long)i, (double)want[i], (double)rank->out[i]);
 }
 
+void call_masked_sum(const struct call *c, struct pairs *out)
+{
+	int *ranks = need(calloc((size_t)c->broadcasters, sizeof *ranks));
+	uint8_t *mask = need(calloc(c->count + 1, 1));
+	uint64_t n = 0;
+
+	cr_assert_eq(spr_mask_broadcasters(c->n_ranks, c->broadcasters, c->seed, c->ranks[0].step,
+					   ranks),
+		     0, "broadcasters are drawn");
+	for (int b = 0; b < c->broadcasters; b++)
+		for (uint64_t i = 0; i < c->ranks[ranks[b]].in.count; i++) {
+			n += !mask[c->ranks[ranks[b]].in.index[i]];
+			mask[c->ranks[ranks[b]].in.index[i]] = 1;
+		}
+	out->count = 0;
+	for (uint64_t i = 0; i < c->count; i++) {
+		double sum = 0;
+
+		if (!mask[i] && n <= c->count / 2)
+			continue;
+		for (int r = 0; r < c->n_ranks; r++)
+			sum += (double)c->ranks[r].dense[i];
+		pairs_add(out, i, (float)sum);
+	}
+	free(mask);
+	free(ranks);
+}
+
+/* What rounding took off is adopted by someone: over all ranks, inputs = sum + adopted. */
+static void check_masked(const struct call *c, const struct pairs *want)
+{
+	double *left = need(calloc(c->count + 1, sizeof *left));
+
+	cr_assert_eq(c->ranks[0].sum.count, want->count, "%s, %d ranks: expected %llu, got %llu",
+		     c->algo, c->n_ranks, (unsigned long long)want->count,
+		     (unsigned long long)c->ranks[0].sum.count);
+	for (uint64_t i = 0; i < want->count; i++)
+		cr_assert_eq(c->ranks[0].sum.index[i], want->index[i], "%s: the mask", c->algo);
+	for (uint64_t i = 0; i < want->count; i++)
+		left[want->index[i]] = (double)want->value[i] - (double)c->ranks[0].sum.value[i];
+	for (int r = 0; r < c->n_ranks; r++) {
+		const struct call_rank *rank = &c->ranks[r];
+
+		if (c->wire == SPR_F32)
+			cr_assert(pairs_equal(&rank->sum, want),
+				  "%s: rank %d of %d: the oracle's sums", c->algo, r, c->n_ranks);
+		cr_assert(pairs_equal(&rank->sum, &c->ranks[0].sum), "%s: rank 0's sums", c->algo);
+		for (uint64_t i = 0; i < rank->adopted.count; i++) {
+			cr_assert(i == 0 || rank->adopted.index[i] > rank->adopted.index[i - 1],
+				  "%s: adopted entries ascend", c->algo);
+			left[rank->adopted.index[i]] -= (double)rank->adopted.value[i];
+		}
+	}
+	for (uint64_t i = 0; i < c->count; i++)
+		cr_assert(left[i] == 0, "%s, %d ranks: element %llu: %g is lost", c->algo,
+			  c->n_ranks, (unsigned long long)i, left[i]);
+	free(left);
+}
+
 static void check_sparse(const struct call *c, const struct pairs *want)
 {
 	struct pairs before = {0}, after = {0};
@@ -495,7 +421,10 @@ static void check_call(const struct call *c)
 	}
 	for (unsigned r = 0; dense && r < n; r++)
 		check_dense(c, &c->ranks[r], (int)r, dense);
-	if (!dense) {
+	if (is_masked(c)) {
+		call_masked_sum(c, &want);
+		check_masked(c, &want);
+	} else if (!dense) {
 		if (!strcmp(c->algo, "topk_allgather"))
 			pairs_sum(&want, all, n);
 		else if (!strcmp(c->algo, "prune_ring"))

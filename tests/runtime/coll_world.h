@@ -16,8 +16,17 @@
 #include <sparring/sparring.h>
 
 #include <stdbool.h>
+#include <stdlib.h>
 
 enum { WORLD_CALLS = 16 };
+
+/* Memory of the test's own: there is some, or the test ends. */
+static inline void *need(void *p)
+{
+	if (!p)
+		abort();
+	return p;
+}
 
 /* A sparse vector, or a set of pairs in any order. Owned arrays. */
 struct pairs {
@@ -42,10 +51,10 @@ bool pairs_equal(const struct pairs *a, const struct pairs *b);
 /* One rank's part in a call. */
 struct call_rank {
 	/* in */
-	struct pairs in;      /* sparse */
-	float *dense;	      /* dense: count values */
+	struct pairs in;      /* sparse; masked: the mask, whose values are not used */
+	float *dense;	      /* dense, masked: count values */
 	uint64_t k, count;    /* as the call's, unless a test changes them */
-	uint64_t step;	      /* sparse */
+	uint64_t step;	      /* sparse, masked */
 	bool in_place;	      /* dense: out = in */
 	long fail_allocation; /* the n-th of the start fails; −1: none */
 	/* out */
@@ -61,6 +70,9 @@ struct call {
 	uint64_t count; /* elements; the length of sparse vectors */
 	uint64_t k;
 	enum spr_nonfinite nonfinite;
+	enum spr_dtype wire;
+	int broadcasters; /* masked */
+	uint64_t seed;	  /* masked */
 	int n_ranks;
 	struct call_rank *ranks;
 };
@@ -82,13 +94,15 @@ struct world *world_create(int n_ranks);
 void world_destroy(struct world *w);
 struct call *world_call(struct world *w, const char *algo, uint64_t count, uint64_t k);
 /*
- * Exact inputs: whole numbers times 2^-10. Sparse: about n entries per rank, that meet. n = 0:
- * none.
+ * Exact inputs: whole numbers times 2^-10. Sparse, masked: about n entries per rank, that meet.
+ * n = 0: none.
  */
 void call_draw(struct call *c, uint64_t n, uint64_t seed);
 /* Floats of mixed size, whose sums round. */
 void call_draw_rough(struct call *c, uint64_t n, uint64_t seed);
-/* The step of a sparse call, on all ranks. */
+/* Of a masked call: the elements that are summed, with the sums, zeros included. */
+void call_masked_sum(const struct call *c, struct pairs *out);
+/* The step of a sparse or masked call, on all ranks. */
 void call_set_step(struct call *c, uint64_t step);
 /* Makes all calls on all ranks. Asserts that the simulation itself ran. */
 void world_run(struct world *w);

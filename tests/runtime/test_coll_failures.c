@@ -13,9 +13,35 @@
 #include "coll_world.h"
 
 static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17};
-static const char *const algos[] = {"dense_ring", "gtopk", "gtopk_tree", "topk_allgather",
-				    "prune_ring"};
-enum { N_RANKS = sizeof ranks / sizeof ranks[0], N_ALGOS = 5 };
+static const char *const algos[] = {"dense_ring",     "gtopk",	    "gtopk_tree",
+				    "topk_allgather", "prune_ring", "iwp_ring"};
+enum { N_RANKS = sizeof ranks / sizeof ranks[0], N_ALGOS = 6 };
+
+/* Values, of which a mask chooses some. */
+static bool is_masked(const struct call_rank *rank)
+{
+	return rank->dense && !rank->out;
+}
+
+/* The i-th element that will be looked at: of the list, of the vector, of one broadcaster's mask */
+static float *element(const struct call *c, int r, uint64_t i, uint64_t *index)
+{
+	const struct call_rank *rank = &c->ranks[r];
+	int broadcasters[17];
+
+	if (!rank->dense) {
+		*index = rank->in.index[i];
+		return &rank->in.value[i];
+	}
+	*index = i;
+	if (is_masked(rank)) {
+		cr_assert_eq(spr_mask_broadcasters(c->n_ranks, c->broadcasters, c->seed, rank->step,
+						   broadcasters),
+			     0);
+		*index = c->ranks[broadcasters[0]].in.index[i];
+	}
+	return &rank->dense[*index];
+}
 
 /* A good call before and after shows that the communicator works on. */
 static struct call *with_neighbours(struct world *w, const char *algo)
@@ -59,7 +85,9 @@ static void everywhere(int least_ranks, void (*fn)(struct world *w, struct call 
 
 static void other_arguments(struct world *w, struct call *c, int bad)
 {
-	if (c->ranks[bad].dense)
+	if (is_masked(&c->ranks[bad]))
+		c->ranks[bad].step = 7;
+	else if (c->ranks[bad].dense)
 		c->ranks[bad].count = 2000;
 	else
 		c->ranks[bad].k = 600;
@@ -102,12 +130,10 @@ Test(coll, mismatched_groups_fail_on_all_alike)
 
 static void one_nan(struct world *w, struct call *c, int bad)
 {
-	struct call_rank *rank = &c->ranks[bad];
-	uint64_t at = rank->dense ? 1234 : rank->in.count / 2;
-	uint64_t index = rank->dense ? at : rank->in.index[at];
+	uint64_t index;
 	char expected[64];
 
-	*(rank->dense ? &rank->dense[at] : &rank->in.value[at]) = bad % 2 ? NAN : -INFINITY;
+	*element(c, bad, 123, &index) = bad % 2 ? NAN : -INFINITY;
 	world_run(w);
 	snprintf(expected, sizeof expected, "rank %d: ", bad);
 	cr_assert_not_null(strstr(call_failed_alike(c, SPR_ENONFINITE), expected),
@@ -156,13 +182,14 @@ static void overflow(struct world *w, struct call *c, int bad)
 	int other = (bad + 1) % w->n_ranks;
 	int two[2] = {bad, other};
 
+	c->broadcasters = w->n_ranks;
 	for (int i = 0; i < 2; i++) {
 		struct call_rank *rank = &c->ranks[two[i]];
 
-		if (rank->dense) {
+		if (rank->dense)
 			rank->dense[77] = 3e38f;
+		if (rank->out)
 			continue;
-		}
 		rank->in.count = 1;
 		rank->in.index[0] = 77;
 		rank->in.value[0] = 3e38f;
@@ -197,7 +224,7 @@ Test(coll, nonfinite_is_propagated_or_dropped)
 							v = INFINITY;
 						if (c->ranks[r].dense)
 							c->ranks[r].dense[10 * i] = v;
-						else
+						if (!c->ranks[r].out)
 							pairs_add(&c->ranks[r].in, 10 * i, v);
 					}
 				world_run(w);
@@ -209,17 +236,19 @@ Test(coll, nonfinite_is_propagated_or_dropped)
 					cr_assert_eq(rank->status, 0,
 						     "%s: expected success, got %s", algos[a],
 						     rank->text);
-					if (!rank->dense)
+					if (!rank->out)
 						cr_assert_eq(rank->sum.count,
-							     drop && w->n_ranks == 1 ? 8 : 10,
+							     drop && w->n_ranks == 1 && !rank->dense
+								     ? 8
+								     : 10,
 							     "%s: the number of entries, got %llu",
 							     algos[a],
 							     (unsigned long long)rank->sum.count);
-					if (!rank->dense && rank->sum.count < 10)
+					if (!rank->out && rank->sum.count < 10)
 						continue;
-					at3 = rank->dense ? rank->out[30] : rank->sum.value[3];
-					at5 = rank->dense ? rank->out[50] : rank->sum.value[5];
-					at7 = rank->dense ? rank->out[70] : rank->sum.value[7];
+					at3 = rank->out ? rank->out[30] : rank->sum.value[3];
+					at5 = rank->out ? rank->out[50] : rank->sum.value[5];
+					at7 = rank->out ? rank->out[70] : rank->sum.value[7];
 					memcpy(&bits, &at3, sizeof bits);
 					if (drop)
 						cr_assert(at3 == 4 * (n - 1) && at5 == 6 * (n - 1),
@@ -246,7 +275,7 @@ static void no_memory(struct world *w, struct call *c, int bad)
 
 	c->ranks[bad].fail_allocation = 0;
 	world_run(w);
-	if (w->n_ranks == 1 && c->ranks[0].dense) {
+	if (w->n_ranks == 1 && c->ranks[0].out) {
 		cr_assert_eq(c->ranks[0].status, 0, "dense_ring alone needs no memory");
 		return;
 	}
@@ -301,7 +330,7 @@ static void bad_list(struct world *w, struct call *c, int bad)
 	struct call_rank *rank = &c->ranks[bad];
 	char expected[64];
 
-	if (rank->dense)
+	if (rank->out)
 		rank->count = (uint64_t)1 << 60; /* and so another signature */
 	else
 		rank->in.index[3] = rank->in.index[2];
@@ -320,12 +349,10 @@ Test(coll, bad_arguments_on_one_rank_fail_on_all_alike)
 static void two_reasons(struct world *w, struct call *c, int bad)
 {
 	int other = (bad + w->n_ranks / 2) % w->n_ranks, status;
+	uint64_t index;
 
 	c->ranks[bad].fail_allocation = 0;
-	if (c->ranks[other].dense)
-		c->ranks[other].dense[5] = NAN;
-	else
-		c->ranks[other].in.value[5] = NAN;
+	*element(c, other, 5, &index) = NAN;
 	world_run(w);
 	status = c->ranks[0].status;
 	cr_assert(status == -ENOMEM || status == SPR_ENONFINITE, "one of the two, got %s",
@@ -376,15 +403,16 @@ Test(coll, failed_and_good_operations_in_flight_together)
 		w->jitter_ns = 20000;
 		for (unsigned i = 0; i < 12; i++)
 			call_draw(world_call(w, algos[i % N_ALGOS], 2000, 200), 300, i + 1);
-		w->calls[6].ranks[bad].in.value[3] = NAN;
-		w->calls[7].ranks[bad].k = 777;
-		w->calls[9].ranks[bad].in.value[3] = NAN;
-		w->calls[10].ranks[0].dense[11] = NAN;
+		w->calls[6].ranks[0].dense[11] = NAN;
+		w->calls[7].ranks[bad].in.value[3] = NAN;
+		w->calls[8].ranks[bad].k = 777;
+		w->calls[10].ranks[bad].in.value[3] = NAN;
+		w->calls[11].ranks[bad].step = 3;
 		world_run(w);
 		for (unsigned i = 0; i < w->n_calls; i++) {
-			if (i == 6 || i == 9 || i == 10)
+			if (i == 6 || i == 7 || i == 10)
 				call_failed_alike(&w->calls[i], SPR_ENONFINITE);
-			else if (i == 7)
+			else if (i == 8 || i == 11)
 				call_failed_alike(&w->calls[i], SPR_EMISMATCH);
 			else
 				for (int r = 0; r < w->n_ranks; r++)

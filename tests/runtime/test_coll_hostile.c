@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * The algorithms against a partner that sends what it must not. The algorithms' own files are
- * linked with a transfer layer of the test's (below), which hands out chunks from a script; what
- * the real one checks (header, sequence, round, signature) is right here. Whatever comes, a step
- * ends with 0, SPRI_AGAIN or SPR_EPROTOCOL and a text, and writes nowhere else (address sanitizer
- * sees to that).
+ * The algorithms against a partner that sends what it must not (coll_alone.h). Whatever comes, a
+ * step ends with 0, SPRI_AGAIN or SPR_EPROTOCOL and a text, and writes nowhere else (address
+ * sanitizer sees to that).
  */
+#include "coll_alone.h"
+
 #include <check.h>
 #include <coll/coll.h>
 #include <internal/alloc.h>
@@ -15,214 +15,6 @@
 #include <internal/philox.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { CHUNK_BYTES = 1024, COUNT = 600, K = 200, MOST_CHUNKS = 64 };
-
-/* What the partner sends. */
-static struct {
-	struct spri_chunk chunks[MOST_CHUNKS];
-	uint8_t payload[MOST_CHUNKS][CHUNK_BYTES - SPRI_CHUNK_HEADER];
-	unsigned n, taken;
-	bool held; /* a chunk is out and not released */
-} script;
-
-/* ---- the transfer layer ---- */
-
-void spri_outcome_combine(struct spri_outcome *into, const struct spri_outcome *other)
-{
-	if (into->status == 0)
-		*into = *other;
-}
-
-void spri_op_report(struct spri_op *op, int status, uint32_t rank, uint64_t index)
-{
-	op->outcome = (struct spri_outcome){status, rank, index};
-}
-
-void spri_op_report_finite(struct spri_op *op, const struct spri_finite *finite, uint32_t rank)
-{
-	if (op->policy == SPR_NONFINITE_ERROR && finite->bad_index != SPRI_NO_INDEX)
-		spri_op_report(op, SPR_ENONFINITE, rank, finite->bad_index);
-}
-
-uint64_t spri_op_now(const struct spri_op *op)
-{
-	(void)op;
-	return 0;
-}
-
-uint32_t spri_transfer_room(const struct spri_op *op, uint8_t codec)
-{
-	return (op->comm->chunk_bytes - SPRI_CHUNK_HEADER) / (codec == SPRI_CODEC_RAW32	  ? 8
-							      : codec == SPRI_CODEC_DENSE ? 4
-											  : 1);
-}
-
-/* Reads all that is to be sent, so that a list of the wrong length shows. */
-static uint64_t seen;
-static int look_at(const struct spri_op *op, const struct spri_block *block)
-{
-	for (uint64_t i = 0; i < block->count && !spri_op_failed(op); i++) {
-		seen += block->index ? block->index[i] : 0;
-		seen += block->bytes ? block->bytes[i] : spri_f32_bits(block->value[i]);
-	}
-	return 0;
-}
-
-int spri_transfer_send(struct spri_op *op, uint32_t to, uint32_t round, uint8_t codec,
-		       const struct spri_block *blocks, uint32_t n_blocks,
-		       struct spri_sending *sending)
-{
-	(void)to;
-	(void)round;
-	(void)codec;
-	for (uint32_t i = 0; i < n_blocks && !sending->done; i++)
-		look_at(op, &blocks[i]);
-	sending->done = true;
-	return 0;
-}
-
-int spri_transfer_send_part(struct spri_op *op, uint32_t to, uint32_t round, uint8_t codec,
-			    const struct spri_block *block, uint64_t position, uint32_t n,
-			    bool last)
-{
-	struct spri_block part = {.value = block->value ? block->value + position : NULL,
-				  .count = n};
-
-	(void)to;
-	(void)round;
-	(void)codec;
-	(void)last;
-	return look_at(op, &part);
-}
-
-int spri_transfer_receive(struct spri_op *op, uint32_t from, uint32_t round,
-			  struct spri_chunk *chunk)
-{
-	(void)op;
-	(void)from;
-	(void)round;
-	cr_assert_not(script.held, "a chunk is released before the next is asked for");
-	if (script.taken == script.n)
-		return SPRI_AGAIN;
-	*chunk = script.chunks[script.taken++];
-	script.held = true;
-	return 0;
-}
-
-void spri_transfer_release(struct spri_op *op, uint32_t from)
-{
-	(void)op;
-	(void)from;
-	cr_assert(script.held, "only what was received is released");
-	script.held = false;
-}
-
-/* ---- operations ---- */
-
-struct fixture {
-	struct spr_comm comm;
-	struct spri_op op;
-	uint64_t *index;
-	float *value, *in, *out;
-	uint8_t *bytes, *all;
-};
-
-static const struct spri_algo *const algos[] = {&spri_algo_dense_ring, &spri_algo_gtopk,
-						&spri_algo_gtopk_tree, &spri_algo_topk_allgather,
-						&spri_algo_prune_ring, &spri_algo_allgather};
-enum { N_ALGOS = 6 };
-
-/* A good operation of one rank, all arrays as long as they must be. */
-static void begin(struct fixture *f, const struct spri_algo *algo, uint32_t rank, uint32_t n_ranks)
-{
-	int r;
-
-	memset(f, 0, sizeof *f);
-	memset(&script, 0, sizeof script);
-	f->comm = (struct spr_comm){.rank = rank, .n_ranks = n_ranks, .chunk_bytes = CHUNK_BYTES};
-	f->index = calloc(K, sizeof *f->index);
-	f->value = calloc(K, sizeof *f->value);
-	f->in = calloc(COUNT, sizeof *f->in);
-	f->out = calloc(COUNT, sizeof *f->out);
-	f->bytes = calloc(COUNT, 1);
-	f->all = calloc(n_ranks, COUNT);
-	for (uint32_t i = 0; i < K; i++) {
-		f->index[i] = 3 * i;
-		f->value[i] = 1.0f + (float)i;
-	}
-	f->op = (struct spri_op){
-		.comm = &f->comm,
-		.algo = algo,
-		.in = f->in,
-		.out = f->out,
-		.in_bytes = f->bytes,
-		.out_bytes = f->all,
-		.count = COUNT,
-		.in_list = {K, f->index, f->value},
-		.k = K,
-		.length = COUNT,
-	};
-	r = algo->start(&f->op);
-	cr_assert_eq(r, 0, "%s starts", algo->name);
-}
-
-static void end(struct fixture *f)
-{
-	f->op.algo->finish(&f->op);
-	free(f->index);
-	free(f->value);
-	free(f->in);
-	free(f->out);
-	free(f->bytes);
-	free(f->all);
-}
-
-/* Adds a chunk of n entries from `base` on, `step` apart, as an honest partner would. */
-static struct spri_chunk *add(uint8_t codec, uint32_t block, uint64_t base, uint32_t n,
-			      uint32_t step, uint8_t flags)
-{
-	struct spri_chunk *chunk = &script.chunks[script.n];
-	uint8_t *payload = script.payload[script.n++];
-
-	*chunk = (struct spri_chunk){
-		.codec = codec,
-		.flags = flags,
-		.block = block,
-		.count = n,
-		.base = base,
-		.payload_bytes = (uint32_t)spri_codec_find(codec)->bound(n, SPR_F32),
-		.payload = payload,
-	};
-	for (uint32_t i = 0; codec == SPRI_CODEC_RAW32 && i < n; i++) {
-		spri_put_u32(payload + 4 * i, i * step);
-		spri_put_u32(payload + 4 * (n + i), spri_f32_bits(2.0f));
-	}
-	return chunk;
-}
-
-enum {
-	MORE = 0,
-	BLOCK = SPRI_CHUNK_LAST_OF_BLOCK,
-	ROUND = SPRI_CHUNK_LAST_OF_BLOCK | SPRI_CHUNK_LAST_OF_ROUND
-};
-
-static int run(const struct spri_algo *algo, uint32_t rank, uint32_t n_ranks,
-	       void (*write_script)(void), const char *what, int expected)
-{
-	struct fixture f;
-	int r;
-
-	begin(&f, algo, rank, n_ranks);
-	write_script();
-	r = algo->step(&f.op);
-	cr_assert_eq(r, expected, "%s, %s: expected %d, got %d (%s)", algo->name, what, expected, r,
-		     f.op.text.s);
-	cr_assert_eq(f.op.text.s[0] != '\0', r < 0, "%s, %s: a text for a refusal, got \"%s\"",
-		     algo->name, what, f.op.text.s);
-	end(&f);
-	return r;
-}
 
 static void good_list(void)
 {
@@ -428,6 +220,117 @@ Test(coll_hostile, pruned_blocks)
 	run(algo, 0, 2, good_elements, "elements", SPR_EPROTOCOL);
 }
 
+/* Two ranks; 200 elements in the end, of which ours are every third of the vector. */
+static void good_masks(void)
+{
+	add_head(150, 8 + NOTE);
+	add_mask(SPRI_CODEC_GAPS, 1, 0, 50, 3, MORE);
+	add_mask(SPRI_CODEC_GAPS, 1, 150, 100, 3, ROUND);
+	add(SPRI_CODEC_DENSE, 1, 100, 100, 0, ROUND);
+	add(SPRI_CODEC_DENSE, 0, 0, 100, 0, ROUND);
+}
+
+/* More than half of all: the ring has 600 elements, of which a chunk has 240. */
+static void good_bitmap(void)
+{
+	add_head(400, 8 + NOTE);
+	add_mask(SPRI_CODEC_BITMAP, 1, 100, 400, 1, ROUND);
+	good_elements();
+}
+
+static void mask_without_indices(void)
+{
+	add_head(0, 8 + NOTE);
+	add_mask(SPRI_CODEC_GAPS, 1, 0, 0, 1, ROUND);
+	add(SPRI_CODEC_DENSE, 1, 100, 100, 0, ROUND);
+	add(SPRI_CODEC_DENSE, 0, 0, 100, 0, ROUND);
+}
+
+static void head_too_short(void)
+{
+	add_head(10, 8 + NOTE - 1);
+}
+
+static void head_too_long(void)
+{
+	add_head(10, 8 + NOTE + 1);
+}
+
+static void head_of_more_than_there_are(void)
+{
+	add_head(COUNT + 1, 8 + NOTE);
+}
+
+static void head_as_a_mask(void)
+{
+	add_mask(SPRI_CODEC_GAPS, 1, 0, 8 + NOTE, 1, BLOCK);
+}
+
+static void mask_longer_than_announced(void)
+{
+	add_head(150, 8 + NOTE);
+	add_mask(SPRI_CODEC_GAPS, 1, 0, 151, 3, ROUND);
+}
+
+static void mask_shorter_than_announced(void)
+{
+	add_head(150, 8 + NOTE);
+	add_mask(SPRI_CODEC_GAPS, 1, 0, 149, 3, ROUND);
+}
+
+static void mask_beyond_the_vector(void)
+{
+	add_head(10, 8 + NOTE);
+	add_mask(SPRI_CODEC_BITMAP, 1, COUNT - 9, 10, 1, ROUND);
+}
+
+static void mask_that_steps_back(void)
+{
+	add_head(20, 8 + NOTE);
+	add_mask(SPRI_CODEC_GAPS, 1, 100, 10, 1, MORE);
+	add_mask(SPRI_CODEC_GAPS, 1, 109, 10, 1, ROUND);
+}
+
+static void mask_in_two_codecs(void)
+{
+	add_head(20, 8 + NOTE);
+	add_mask(SPRI_CODEC_GAPS, 1, 100, 10, 1, MORE);
+	add_mask(SPRI_CODEC_BITMAP, 1, 200, 10, 1, ROUND);
+}
+
+static void mask_as_a_list(void)
+{
+	add_head(100, 8 + NOTE);
+	add(SPRI_CODEC_RAW32, 1, 0, 100, 1, ROUND);
+}
+
+static void values_of_another_mask(void)
+{
+	add_head(0, 8 + NOTE);
+	add_mask(SPRI_CODEC_GAPS, 1, 0, 0, 1, ROUND);
+	add(SPRI_CODEC_DENSE, 1, 100, 101, 0, ROUND);
+}
+
+Test(coll_hostile, masks)
+{
+	const struct spri_algo *algo = &spri_algo_iwp_ring;
+
+	run(algo, 0, 2, good_masks, "good masks", 0);
+	run(algo, 0, 2, good_bitmap, "a good bitmap", 0);
+	run(algo, 0, 2, mask_without_indices, "an empty mask", 0);
+	run(algo, 0, 2, head_too_short, "a short head", SPR_EPROTOCOL);
+	run(algo, 0, 2, head_too_long, "a long head", SPR_EPROTOCOL);
+	run(algo, 0, 2, head_of_more_than_there_are, "too many", SPR_EPROTOCOL);
+	run(algo, 0, 2, head_as_a_mask, "no head", SPR_EPROTOCOL);
+	run(algo, 0, 2, mask_longer_than_announced, "a long mask", SPR_EPROTOCOL);
+	run(algo, 0, 2, mask_shorter_than_announced, "a short mask", SPR_EPROTOCOL);
+	run(algo, 0, 2, mask_beyond_the_vector, "an index beyond", SPR_EPROTOCOL);
+	run(algo, 0, 2, mask_that_steps_back, "equal indices", SPR_EPROTOCOL);
+	run(algo, 0, 2, mask_in_two_codecs, "two codecs", SPR_EPROTOCOL);
+	run(algo, 0, 2, mask_as_a_list, "a list", SPR_EPROTOCOL);
+	run(algo, 0, 2, values_of_another_mask, "too many values", SPR_EPROTOCOL);
+}
+
 static void good_bytes(void)
 {
 	add(SPRI_CODEC_BYTES, 1, 0, 500, 0, MORE);
@@ -474,6 +377,15 @@ static void anything(uint32_t n_ranks)
 	uint64_t at = 0;
 	uint8_t codec = (uint8_t)(1 + draw(3));
 
+	if (draw(3) == 0) {
+		uint32_t n = draw(150);
+
+		add_head(n, 8 + NOTE);
+		add_mask((uint8_t)(SPRI_CODEC_GAPS + draw(2)), draw(n_ranks), draw(COUNT),
+			 draw(3) ? n : draw(300), 1 + draw(3), draw(2) ? BLOCK : ROUND);
+		if (draw(3) == 0)
+			script.payload[script.n - 1][draw(30)] ^= (uint8_t)draw(256);
+	}
 	for (unsigned i = 0, n = 1 + draw(12); i < n; i++) {
 		uint32_t room = (CHUNK_BYTES - SPRI_CHUNK_HEADER) / (codec == 1	  ? 8
 								     : codec == 2 ? 4
