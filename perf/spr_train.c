@@ -78,6 +78,7 @@ int main(int argc, char **argv)
 			   .epochs = 5,
 			   .length = 48,
 			   .warmup_steps = UINT64_MAX,
+			   .broadcasters = 1,
 			   .seed = 1},
 	};
 	const char *rank = getenv("SPR_RANK");

@@ -41,7 +41,7 @@ struct final_message {
 	double bytes, value_bytes; /* of all steps */
 	double median_ms[TRAIN_N_PARTS], total_ms[TRAIN_N_PARTS];
 	double merge_ms, commit_ms;
-	uint64_t repairs;
+	uint64_t repairs, received;
 };
 
 const char *const train_part_names[TRAIN_N_PARTS] = {"compute", "select", "exchange", "step"};
@@ -118,7 +118,8 @@ static uint64_t digest_update(const float *values, size_t n)
 static void move_weights(struct train_shared *shared, const float *restrict update, uint64_t step,
 			 float rate)
 {
-	float momentum = (float)shared->config.momentum, *restrict velocity = shared->velocity;
+	float momentum = shared->config.momentum_correction ? 0 : (float)shared->config.momentum;
+	float *restrict velocity = shared->velocity;
 	const float *restrict before = shared->params[step % 2];
 	float *restrict after = shared->params[(step + 1) % 2];
 
@@ -148,20 +149,57 @@ static int apply_update(struct train_job *job, uint64_t step)
 	return 0;
 }
 
-/* Hands the gradient over and waits for the update. */
-static int exchange_gradient(struct train_job *job, uint64_t step)
+/* What the net calls when it has finished a layer's gradient. */
+static void hand_over(void *arg, size_t layer)
+{
+	struct train_job *job = arg;
+	int r = spr_exchange_ready(job->exchange, layer);
+
+	if (r < 0 && job->ready_status == 0)
+		job->ready_status = r;
+}
+
+/* Computes the gradient, hands it over, at its end or layer by layer. Returns: as the library. */
+static int start_exchange(struct train_job *job, uint64_t step, double *loss, uint64_t *t_gradient,
+			  struct spr_request **request)
+{
+	struct train_shared *shared = job->shared;
+	struct train_net *net = &shared->net;
+	const float *params = shared->params[step % 2];
+	int r = spr_exchange_set_weights(job->exchange, params);
+
+	job->ready_status = 0;
+	if (r == 0 && shared->config.layerwise) {
+		r = spr_exchange_begin(job->exchange, job->gradient, job->update, request);
+		net->on_layer = hand_over;
+		net->on_layer_arg = job;
+	}
+	if (r == 0)
+		*loss = net->model->gradient(net, params, &shared->batch, job->gradient);
+	net->on_layer = NULL;
+	*t_gradient = now_ns();
+	if (r == 0 && !shared->config.layerwise)
+		r = spr_exchange_start(job->exchange, job->gradient, job->update, request);
+	return r < 0 ? r : job->ready_status;
+}
+
+/* The gradient of this rank's batch → the averaged update. */
+static int exchange_gradient(struct train_job *job, uint64_t step, double *loss,
+			     uint64_t *t_gradient)
 {
 	struct spr_request *request = NULL;
-	int r = spr_exchange_start(job->exchange, job->gradient, job->update, &request);
+	int r = start_exchange(job, step, loss, t_gradient, &request);
 
-	if (r < 0)
-		return train_fail(job, "step %llu: %s (%s)", (unsigned long long)step,
-				  spr_strerror(r), spr_context_error(job->context));
-	r = spr_request_wait(request);
-	if (r < 0)
-		train_fail(job, "step %llu: %s (%s)%s", (unsigned long long)step, spr_strerror(r),
-			   spr_request_error(request),
-			   r == SPR_ENONFINITE ? "; a smaller --lr may help" : "");
+	if (r < 0) {
+		train_fail(job, "step %llu: %s (%s)", (unsigned long long)step, spr_strerror(r),
+			   spr_context_error(job->context));
+	} else {
+		r = spr_request_wait(request);
+		if (r < 0)
+			train_fail(job, "step %llu: %s (%s)%s", (unsigned long long)step,
+				   spr_strerror(r), spr_request_error(request),
+				   r == SPR_ENONFINITE ? "; a smaller --lr may help" : "");
+	}
 	spr_request_destroy(request);
 	return r;
 }
@@ -177,10 +215,7 @@ static int run_step(struct train_job *job, uint64_t epoch, uint64_t at, double *
 	int r;
 
 	train_source_gather(&shared->source, false, shared->order, first, batch, &shared->batch);
-	*loss = shared->net.model->gradient(&shared->net, shared->params[step % 2], &shared->batch,
-					    job->gradient);
-	t_gradient = now_ns();
-	r = exchange_gradient(job, step);
+	r = exchange_gradient(job, step, loss, &t_gradient);
 	if (r < 0)
 		return r;
 	t_update = now_ns();
@@ -203,6 +238,7 @@ static int run_step(struct train_job *job, uint64_t epoch, uint64_t at, double *
 	job->merge_ns += stats.merge_ns;
 	job->commit_ns += stats.commit_ns;
 	job->repairs = stats.repairs;
+	job->received += stats.received;
 	job->epochs[epoch].density = stats.density;
 	job->step++;
 	return 0;
@@ -299,7 +335,7 @@ static int run_epoch(struct train_job *job, uint64_t epoch)
 	uint64_t start = now_ns(), bytes = job->wire_bytes, value_bytes = job->value_bytes;
 	uint64_t end_step = (epoch + 1) * job->steps_per_epoch;
 	char label[48], text[48];
-	double loss, sum = 0;
+	double loss = 0, sum = 0;
 	int r;
 
 	shuffle(job->shared, epoch);
@@ -331,7 +367,8 @@ static int summarise(struct train_job *job)
 				     .value_bytes = (double)job->value_bytes,
 				     .merge_ms = (double)job->merge_ns * 1e-6,
 				     .commit_ms = (double)job->commit_ns * 1e-6,
-				     .repairs = job->repairs};
+				     .repairs = job->repairs,
+				     .received = job->received};
 	struct final_message *all = NULL;
 	double steps = (double)job->step, share = 1.0 / job->n_ranks;
 	int r;
@@ -351,6 +388,8 @@ static int summarise(struct train_job *job)
 		s->merge_ms += all[i].merge_ms * share;
 		s->commit_ms += all[i].commit_ms * share;
 		s->repairs += all[i].repairs;
+		s->received_share +=
+			(double)all[i].received / steps * share / (double)job->shared->net.n_params;
 		for (int part = 0; part < TRAIN_N_PARTS; part++) {
 			s->median_ms[part] += all[i].median_ms[part] * share;
 			s->total_ms[part] += all[i].total_ms[part] * share;

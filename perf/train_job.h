@@ -25,6 +25,9 @@
 /* Most epochs whose density differs from --density. */
 #define TRAIN_MAX_WARMUP 16
 
+/* Elements from which on a layer is not small. */
+#define TRAIN_SMALL 1024
+
 /* The command line; the same on every rank, read-only once training begins. */
 struct train_config {
 	const struct train_model *model;
@@ -49,7 +52,22 @@ struct train_config {
 	uint64_t warmup_steps; /* learning rate: steps over which it rises */
 	size_t hidden[2];      /* units; 0: the model's default */
 	uint64_t seed;
+	/* Of the exchange; see struct spr_exchange_options. */
+	bool momentum_correction; /* `momentum` is the exchange's, and the trainer has none */
+	bool per_layer;
+	bool dense_small; /* layers of fewer than TRAIN_SMALL elements are sent whole */
+	bool layerwise;	  /* hand over each layer while backpropagation goes on */
+	double clip, weight_decay, importance_floor;
+	uint64_t broadcasters;
+	enum spr_dtype wire;
+	enum spr_codec codec;
+	enum spr_pipeline pipeline;
+	enum spr_trimmed trimmed;
 };
+
+/* Names of the last four, by their numbers; each ends with NULL. */
+extern const char *const train_wire_names[],
+	*const train_codec_names[], *const train_pipeline_names[], *const train_trimmed_names[];
 
 /*
  * What the ranks of this process share: all of them in a simulation, one otherwise. They apply the
@@ -94,6 +112,7 @@ struct train_summary {
 	double merge_ms, commit_ms; /* of the exchange's total */
 	double seconds;		    /* the job, evaluation included, on rank 0 */
 	uint64_t repairs;	    /* selections of all ranks that took another pass */
+	double received_share;	    /* entries of a result / parameters */
 };
 
 /* The job of one rank; zero-initialised but for `shared` and `sim` it holds nothing. */
@@ -112,7 +131,9 @@ struct train_job {
 	double *sample[TRAIN_N_PARTS]; /* milliseconds of each step; owned */
 	struct train_epoch *epochs;    /* config.epochs; owned */
 	uint64_t wire_bytes, value_bytes, merge_ns, commit_ns, repairs; /* of all steps */
-	uint64_t digest; /* of the weights after the last epoch, the same on every rank */
+	uint64_t received; /* entries of the results of all steps */
+	int ready_status;  /* layerwise: the first failure of this step, or 0 */
+	uint64_t digest;   /* of the weights after the last epoch, the same on every rank */
 	uint64_t start_ns;
 	struct train_summary summary;
 	struct perf_progress bar;

@@ -91,6 +91,17 @@ static void write_config(struct perf_json *json, const struct train_job *job)
 	perf_json_u64(json, "lr_warmup_steps", c->warmup_steps);
 	perf_json_double(json, "momentum", c->momentum);
 	perf_json_u64(json, "seed", c->seed);
+	perf_json_bool(json, "momentum_correction", c->momentum_correction);
+	perf_json_double(json, "clip", c->clip);
+	perf_json_double(json, "weight_decay", c->weight_decay);
+	perf_json_bool(json, "per_layer", c->per_layer);
+	perf_json_bool(json, "dense_small", c->dense_small);
+	perf_json_bool(json, "layerwise", c->layerwise);
+	perf_json_string(json, "trimmed", train_trimmed_names[c->trimmed]);
+	perf_json_string(json, "wire", train_wire_names[c->wire]);
+	perf_json_string(json, "codec", train_codec_names[c->codec]);
+	perf_json_string(json, "pipeline", train_pipeline_names[c->pipeline]);
+	perf_json_u64(json, "broadcasters", c->broadcasters);
 	perf_json_begin_array(json, "layer_table");
 	for (size_t l = 0; l < job->shared->net.n_layers; l++) {
 		perf_json_begin_object(json, NULL);
@@ -140,6 +151,7 @@ static void write_totals(struct perf_json *json, const struct train_job *job)
 		perf_json_double(json, "bytes_per_step", s->bytes_per_step);
 		perf_json_double(json, "value_bytes_per_step", s->value_bytes_per_step);
 		perf_json_double(json, "bytes_per_step_busiest_rank", s->bytes_busiest);
+		perf_json_double(json, "received_share", s->received_share);
 	}
 	perf_json_double(json, "seconds", s->seconds);
 	for (int part = 0; part < TRAIN_N_PARTS; part++) {

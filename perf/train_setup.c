@@ -111,6 +111,13 @@ static int check_alike(const struct train_job *job)
 			       "number of parameters",
 			       "number of training samples",
 			       "number of test samples",
+			       "--momentum-correction",
+			       "--clip",
+			       "--weight-decay",
+			       "--per-layer",
+			       "--dense-small",
+			       "--layerwise",
+			       "--warmup",
 			       "--lr-decay",
 			       "presence of --restore",
 			       "presence of --save"};
@@ -125,6 +132,13 @@ static int check_alike(const struct train_job *job)
 			 (double)job->shared->net.n_params,
 			 (double)job->shared->source.n_train,
 			 (double)job->shared->source.n_test,
+			 c->momentum_correction,
+			 c->clip,
+			 c->weight_decay,
+			 c->per_layer,
+			 c->dense_small,
+			 c->layerwise,
+			 c->warmup_epochs ? c->warmup[1] : 0,
 			 (double)c->decay[0],
 			 c->restore != NULL,
 			 c->save != NULL};
@@ -177,16 +191,48 @@ static int meet(struct train_job *job)
 	return check_alike(job);
 }
 
+/* The model's layers, when the exchange has to know them. Returns how many it must know. */
+static size_t list_layers(const struct train_job *job, struct spr_layer *layers)
+{
+	const struct train_config *c = &job->shared->config;
+	const struct train_net *net = &job->shared->net;
+
+	if (!c->per_layer && !c->dense_small && !c->layerwise && strcmp(c->algo, "iwp_ring") != 0)
+		return 0;
+	for (size_t l = 0; l < net->n_layers; l++)
+		layers[l] = (struct spr_layer){
+			net->layer[l].offset, net->layer[l].count,
+			c->dense_small && net->layer[l].count < TRAIN_SMALL ? SPR_LAYER_DENSE : 0};
+	return net->n_layers;
+}
+
 static int make_exchange(struct train_job *job)
 {
 	const struct train_config *c = &job->shared->config;
 	struct spr_density_point schedule[TRAIN_MAX_WARMUP + 1];
+	struct spr_layer layers[TRAIN_MAX_LAYERS];
 	struct spr_exchange_options options = {.size = sizeof(options),
 					       .count = job->shared->net.n_params,
 					       .algo = c->algo,
-					       .schedule = schedule};
+					       .schedule = schedule,
+					       .layers = layers,
+					       .n_layers = list_layers(job, layers),
+					       .per_layer = c->per_layer,
+					       .clip = c->clip,
+					       .weight_decay = c->weight_decay,
+					       .wire = c->wire,
+					       .codec = c->codec,
+					       .pipeline = c->pipeline,
+					       .trimmed = c->trimmed,
+					       .broadcasters = (int)c->broadcasters,
+					       .seed = c->seed,
+					       .importance_floor = c->importance_floor};
 	int r;
 
+	if (options.n_layers == 0)
+		options.layers = NULL;
+	if (c->momentum_correction)
+		options.momentum = c->momentum;
 	for (uint64_t e = 0; e < c->warmup_epochs && c->warmup[e] > c->density; e++)
 		schedule[options.n_schedule++] =
 			(struct spr_density_point){e * job->steps_per_epoch, c->warmup[e]};
