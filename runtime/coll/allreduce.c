@@ -106,9 +106,12 @@ int spr_allreduce_sparse(struct spr_comm *comm, const struct spr_allreduce_spars
 	op->k = a.k;
 	op->length = a.length;
 	op->step = a.step;
+	op->dtype = a.wire;
+	op->list_codec = a.codec == SPR_CODEC_PACKED ? SPRI_CODEC_PACKED : SPRI_CODEC_RAW32;
 	op->policy = a.nonfinite;
-	r = a.nonfinite > SPR_NONFINITE_DROP ? SPR_EARGUMENT
-					     : check_list(&a.in, a.k, a.length, &bad);
+	r = SPR_EARGUMENT;
+	if (a.nonfinite <= SPR_NONFINITE_DROP && a.wire <= SPR_BF16 && a.codec <= SPR_CODEC_PACKED)
+		r = check_list(&a.in, a.k, a.length, &bad);
 	if (r == 0)
 		op->in_list = a.in;
 	spri_op_launch(op, r, bad);

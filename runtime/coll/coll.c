@@ -84,6 +84,8 @@ static uint64_t signature(const struct spri_op *op)
 	h = spri_mix64(h + op->seed);
 	h = spri_mix64(h + op->note_bytes);
 	h = spri_mix64(h + (uint64_t)op->dtype);
+	h = spri_mix64(h + (uint64_t)op->dtype);
+	h = spri_mix64(h + op->list_codec);
 	return spri_mix64(h + (uint64_t)op->policy);
 }
 
@@ -95,6 +97,10 @@ void spri_op_launch(struct spri_op *op, int status, uint64_t index)
 
 	op->seq = comm->next_seq++;
 	op->lane = op->seq % SPRI_LANES;
+	if (op->list_codec == 0)
+		op->list_codec = SPRI_CODEC_RAW32;
+	if (op->dtype > SPR_BF16)
+		op->dtype = SPR_F32; /* `status` says so, in headers that others can read */
 	op->signature = signature(op);
 	op->start_ns = spri_op_now(op);
 	op->deadline_ns = op->start_ns + comm->context->timeout_ns;

@@ -237,10 +237,10 @@ int spri_op_create(struct spr_comm *comm, const struct spri_algo *algo,
 /* The same in memory of the caller's, who then ends it with algo->finish() and not destroy. */
 void spri_op_init(struct spri_op *op, struct spr_comm *comm, const struct spri_algo *algo);
 /*
- * Starts it: numbers it, hashes the signature over (algo, count, k, length, policy), calls
- * algo->start, queues it. `status` not 0: argument errors found by the caller, at `index`: the
- * operation runs in failed mode. Never fails: failures become the outcome. When the communicator
- * is broken the operation is done at once. Lock held.
+ * Starts it: numbers it, hashes the signature over the arguments that must agree, calls
+ * algo->start, queues it; list_codec 0 becomes raw32. `status` not 0: argument errors found by the
+ * caller, at `index`: the operation runs in failed mode. Never fails: failures become the outcome.
+ * When the communicator is broken the operation is done at once. Lock held.
  */
 void spri_op_launch(struct spri_op *op, int status, uint64_t index);
 /*

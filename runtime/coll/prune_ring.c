@@ -14,10 +14,11 @@
  *   4. the final blocks, one behind the other, are the sum: at most k entries
  *
  * Quota: k / P, and one more for k mod P blocks, which go round with the step (schedule.h); with k
- * as large as the vector each block has room for all of it. What a rank prunes it adopts, so the
- * inputs of all ranks are the sum plus what all ranks adopted. A rank meets each block once: the
- * adopted entries of each have a place of their own, as the final blocks have, and are moved
- * together at the end. Memory is allocated once, at the start.
+ * as large as the vector each block has room for all of it. What a rank prunes it adopts, and so it
+ * does with what 16-bit values on the wire take off the rest: the inputs of all ranks are the sum
+ * plus what all ranks adopted. A rank meets each block once: the adopted entries of each have a
+ * place of their own, as the final blocks have, and are moved together at the end. Memory is
+ * allocated once, at the start.
  *
  * Additions: block b begins as rank b's values; then b + 1, b + 2, … (mod P) add theirs on the
  * right.
@@ -43,6 +44,8 @@ struct prune_ring {
 	struct spri_list mine;	  /* the block that is sent, pruned */
 	struct spri_list sum;	  /* the block in hand: what arrived of it, and our entries */
 	struct spri_list chunk;	  /* one decoded chunk */
+	struct spri_list trimmed; /* of the block in hand */
+	struct spri_list errors;  /* likewise: of rounding */
 	struct spri_list result;  /* the final blocks, each at its place */
 	struct spri_list adopted; /* likewise */
 	struct {
@@ -50,7 +53,7 @@ struct prune_ring {
 	} blocks[];			 /* P */
 };
 
-enum { OWN, MINE, SUM, CHUNK, RESULT, ADOPTED, N_LISTS };
+enum { OWN, MINE, SUM, CHUNK, TRIMMED, ERRORS, RESULT, ADOPTED, N_LISTS };
 
 static double prune_bytes(uint32_t n_ranks, double count, double k)
 {
@@ -77,13 +80,22 @@ static uint64_t quota(const struct spri_op *op, uint32_t b)
 	return result_place(op, b + 1) - result_place(op, b);
 }
 
-/* Where this rank's own entries of block b begin; what is trimmed of them has the same place. */
+/* Where this rank's own entries of block b begin. */
 static uint64_t own_place(const struct spri_op *op, uint32_t b)
 {
 	const struct prune_ring *t = op->state;
 	uint64_t begin = block_begin(op, b);
 
 	return begin == 0 ? 0 : spri_sparse_reach(t->own.index, t->own.count, begin - 1);
+}
+
+/*
+ * Where what is adopted of block b begins: as many may be trimmed as there are own entries, and as
+ * many rounded as stay.
+ */
+static uint64_t adopted_place(const struct spri_op *op, uint32_t b)
+{
+	return own_place(op, b) + (op->dtype == SPR_F32 ? 0 : result_place(op, b));
 }
 
 /* The block that is sent in round s, which round s − 1 received. */
@@ -117,19 +129,24 @@ static void merge_some(struct spri_op *op, const struct spri_list *theirs, uint6
 	spri_op_report_finite(op, &finite, SPRI_NO_RANK); /* inputs were checked at the start */
 }
 
-/* Merges the rest of ours and prunes; what is left becomes mine. */
+/* Merges the rest of ours, prunes and rounds; what is left becomes mine. */
 static void end_block(struct spri_op *op, uint32_t b)
 {
 	static const struct spri_list nothing = {0};
 	struct prune_ring *t = op->state;
-	uint64_t place = own_place(op, b);
-	struct spri_list trimmed, swap;
+	struct spri_finite ignored = SPRI_FINITE_NONE;
+	uint64_t place = adopted_place(op, b);
+	struct spri_list swap, adopted = {t->adopted.index + place, t->adopted.value + place, 0,
+					  adopted_place(op, b + 1) - place};
 
 	merge_some(op, &nothing, t->end - t->merged);
-	trimmed = (struct spri_list){t->adopted.index + place, t->adopted.value + place, 0,
-				     t->end - place};
-	spri_trim(&t->sum, quota(op, b), &trimmed);
-	t->blocks[b].adopted = trimmed.count;
+	t->trimmed.count = 0;
+	t->errors.count = 0;
+	spri_trim(&t->sum, quota(op, b), &t->trimmed);
+	spri_round(&t->sum, op->dtype, &t->errors);
+	spri_merge(&adopted, t->trimmed.index, t->trimmed.value, t->trimmed.count, t->errors.index,
+		   t->errors.value, t->errors.count, SPR_NONFINITE_PROPAGATE, &ignored);
+	t->blocks[b].adopted = adopted.count;
 	swap = t->mine;
 	t->mine = t->sum;
 	t->sum = swap;
@@ -153,7 +170,7 @@ static void keep_block(struct spri_op *op, uint32_t b)
 static int prune_start(struct spri_op *op)
 {
 	uint32_t n_ranks = op->comm->n_ranks, rank = op->comm->rank;
-	uint64_t n = op->in_list.count, longest, most_own, most;
+	uint64_t n = op->in_list.count, longest, most_own, most, rounded;
 	uint64_t capacities[N_LISTS];
 	struct spri_list lists[N_LISTS];
 	struct prune_ring *t;
@@ -164,12 +181,15 @@ static int prune_start(struct spri_op *op)
 	most = spri_min_u64(longest, op->k / n_ranks + 1); /* of a pruned block */
 	if (op->k >= op->length)
 		most = longest;
+	rounded = op->dtype == SPR_F32 ? 0 : spri_sparse_keep(op);
 	most_own = spri_min_u64(n, longest);
 	capacities[OWN] = n;
 	capacities[MINE] = capacities[SUM] = most_own + most;
-	capacities[CHUNK] = spri_min_u64(most, spri_transfer_room(op, SPRI_CODEC_RAW32));
+	capacities[CHUNK] = spri_min_u64(most, spri_transfer_room(op, op->list_codec));
+	capacities[TRIMMED] = most_own;
+	capacities[ERRORS] = rounded > 0 ? most : 0;
 	capacities[RESULT] = spri_sparse_keep(op);
-	capacities[ADOPTED] = n;
+	capacities[ADOPTED] = n + rounded;
 	t = spri_sparse_alloc(sizeof *t + n_ranks * sizeof *t->blocks, capacities, N_LISTS, lists);
 	if (!t)
 		return spri_trace(-ENOMEM);
@@ -178,6 +198,8 @@ static int prune_start(struct spri_op *op)
 	t->mine = lists[MINE];
 	t->sum = lists[SUM];
 	t->chunk = lists[CHUNK];
+	t->trimmed = lists[TRIMMED];
+	t->errors = lists[ERRORS];
 	t->result = lists[RESULT];
 	t->adopted = lists[ADOPTED];
 	spri_sparse_input(op, &t->own);
@@ -199,8 +221,7 @@ static int send(struct spri_op *op, uint32_t s)
 	uint64_t place;
 
 	if (!t)
-		return spri_transfer_send(op, to, s, SPRI_CODEC_RAW32, NULL, 0,
-					  &op->cursor.sending);
+		return spri_transfer_send(op, to, s, op->list_codec, NULL, 0, &op->cursor.sending);
 	if (s < op->comm->n_ranks - 1) {
 		list = &t->mine;
 		place = 0;
@@ -212,7 +233,7 @@ static int send(struct spri_op *op, uint32_t s)
 	}
 	block.index = list->index + place;
 	block.value = list->value + place;
-	return spri_transfer_send(op, to, s, SPRI_CODEC_RAW32, &block, 1, &op->cursor.sending);
+	return spri_transfer_send(op, to, s, op->list_codec, &block, 1, &op->cursor.sending);
 }
 
 /*
@@ -343,7 +364,7 @@ static void finish_lists(struct spri_op *op)
 		return;
 	for (uint32_t b = 0; b < op->comm->n_ranks; b++) {
 		append(&t->result, result_place(op, b), t->blocks[b].final);
-		append(&t->adopted, own_place(op, b), t->blocks[b].adopted);
+		append(&t->adopted, adopted_place(op, b), t->blocks[b].adopted);
 	}
 	op->sum = t->result;
 	op->adopted = t->adopted;

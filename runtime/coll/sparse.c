@@ -52,7 +52,7 @@ int spri_sparse_decode(struct spri_op *op, uint32_t from, const struct spri_chun
 {
 	int r = SPR_EPROTOCOL;
 
-	if (chunk->codec == SPRI_CODEC_RAW32)
+	if (chunk->codec == op->list_codec && chunk->dtype == op->dtype)
 		r = spri_codec_find(chunk->codec)->decode(chunk, index, value, after, op->length);
 	if (r < 0)
 		spri_text_set(&op->text,

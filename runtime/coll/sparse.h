@@ -36,7 +36,10 @@ void spri_sparse_input(struct spri_op *op, struct spri_list *into);
 int spri_sparse_take(struct spri_op *op, uint32_t from, const struct spri_chunk *chunk,
 		     struct spri_list *into) SPRI_MUST;
 
-/* As the above into an array of the caller's with room for the chunk; after: last index before. */
+/*
+ * As the above into an array of the caller's with room for the chunk; after: last index before.
+ * Refused as well: a codec or value type that is not the operation's.
+ */
 int spri_sparse_decode(struct spri_op *op, uint32_t from, const struct spri_chunk *chunk,
 		       uint64_t *index, float *value, uint64_t after) SPRI_MUST;
 

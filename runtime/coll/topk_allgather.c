@@ -10,7 +10,8 @@
  *      odd one at the end goes up as it is: ((0 + 1) + (2 + 3)) + 4 for P = 5. Zero sums are left
  *      out at every level
  *
- * Nothing is cut, so nothing is adopted.
+ * Nothing is cut. With 16-bit values on the wire each rank rounds its own list before it is sent,
+ * and adopts what that takes off; the sum is not rounded.
  *
  * Failures: a sum that is not finite is found by all ranks alike, so it is reported without a rank,
  * and needs no message.
@@ -26,6 +27,7 @@ struct topk_allgather {
 	uint64_t keep;		    /* most entries of one list */
 	struct spri_list lists;	    /* P places of keep entries: of ranks r, r + 1, … (mod P) */
 	struct spri_list sums;	    /* levels of the sum stand here and in lists in turns */
+	struct spri_list errors;    /* of rounding this rank's list */
 	struct spr_sparse *parts;   /* P: the lists of one level, by rank */
 	struct spri_block blocks[]; /* P: what is in lists */
 };
@@ -41,21 +43,23 @@ static int topk_start(struct spri_op *op)
 	uint32_t n_ranks = op->comm->n_ranks, rank = op->comm->rank;
 	size_t blocks = sizeof(struct topk_allgather) + n_ranks * sizeof(struct spri_block);
 	uint64_t keep = spri_sparse_keep(op), all = UINT64_MAX;
-	struct spri_list lists[2], own;
+	uint64_t rounded = op->dtype == SPR_F32 ? 0 : keep;
+	struct spri_list lists[3], own;
 	struct topk_allgather *t;
 
 	if (spri_op_failed(op))
 		return 0; /* nothing will be taken */
 	if (keep <= SPR_MAX_COUNT / n_ranks)
 		all = keep * n_ranks; /* else there is no such memory */
-	t = spri_sparse_alloc(blocks + n_ranks * sizeof *t->parts, (uint64_t[]){all, all}, 2,
-			      lists);
+	t = spri_sparse_alloc(blocks + n_ranks * sizeof *t->parts, (uint64_t[]){all, all, rounded},
+			      3, lists);
 	if (!t)
 		return spri_trace(-ENOMEM);
 	op->state = t;
 	t->keep = keep;
 	t->lists = lists[0];
 	t->sums = lists[1];
+	t->errors = lists[2];
 	t->parts = (struct spr_sparse *)(void *)((uint8_t *)t + blocks);
 	for (uint32_t j = 0; j < n_ranks; j++)
 		t->blocks[j] = (struct spri_block){
@@ -65,6 +69,7 @@ static int topk_start(struct spri_op *op)
 		};
 	own = (struct spri_list){t->lists.index, t->lists.value, 0, keep};
 	spri_sparse_input(op, &own);
+	spri_round(&own, op->dtype, &t->errors);
 	t->blocks[0].count = own.count;
 	return 0;
 }
@@ -124,13 +129,14 @@ static void sum_all(struct spri_op *op)
 	}
 	spri_op_report_finite(op, &finite, SPRI_NO_RANK);
 	op->sum = (struct spri_list){from->index, from->value, t->parts[0].count, from->capacity};
+	op->adopted = t->errors;
 	op->stats.merge_ns += spri_op_now(op) - start_ns;
 }
 
 static int topk_step(struct spri_op *op)
 {
 	struct topk_allgather *t = op->state;
-	const struct spri_dissemination how = {SPRI_CODEC_RAW32, t ? t->blocks : NULL,
+	const struct spri_dissemination how = {op->list_codec, t ? t->blocks : NULL,
 					       t ? op->comm->n_ranks : 0, take_list};
 	int r = spri_dissemination_step(op, &how);
 
@@ -144,6 +150,7 @@ static void topk_finish(struct spri_op *op)
 	spri_free(op->state);
 	op->state = NULL;
 	op->sum = (struct spri_list){0};
+	op->adopted = (struct spri_list){0};
 }
 
 const struct spri_algo spri_algo_topk_allgather = {

@@ -2,7 +2,8 @@
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
  * The moves of a tournament; see tournament.h. Memory is allocated once, at the start: lists are
- * never longer than 2k before a cut and k after it, and at most k entries are cut off per round.
+ * never longer than 2k before a cut and k after it, at most k entries are cut off per round, and at
+ * most k are rounded.
  *
  * Failures: no memory at the start (the operation runs in failed mode); a malformed or too long
  * list is SPR_EPROTOCOL; a sum that is not finite is reported without a rank, because all ranks
@@ -14,20 +15,32 @@
 #include <errno.h>
 #include <internal/alloc.h>
 
-enum { MINE, SUM, CHUNK, TRIMMED, ADOPTED, ADOPTED_NEXT, FOUND, LATE, N_LISTS };
+enum { MINE, SUM, CHUNK, TRIMMED, ERRORS, ADOPTED, ADOPTED_NEXT, FOUND, LATE, N_LISTS };
+
+static void take_mine(struct spri_op *op)
+{
+	struct spri_tournament *t = op->state;
+
+	spri_sparse_input(op, &t->mine);
+	spri_round(&t->mine, op->dtype, &t->adopted);
+	t->has_mine = true;
+}
 
 int spri_tournament_start(struct spri_op *op, uint32_t n_cuts)
 {
 	uint64_t keep = spri_sparse_keep(op);
 	/* a vector of keep elements is never cut: no sum has more entries */
 	uint64_t cut = n_cuts > 0 && keep < op->length ? keep : 0;
-	uint64_t adopted = cut == 0 ? 0 : spri_min_u64(n_cuts * cut, op->length + cut);
+	uint64_t rounded = op->dtype == SPR_F32 ? 0 : keep;
+	uint64_t adopted = spri_min_u64(rounded + n_cuts * (cut + rounded),
+					op->length + spri_max_u64(cut, rounded));
 	uint64_t sum = n_cuts > 0 ? 2 * keep : keep;
 	const uint64_t capacities[N_LISTS] = {
 		[MINE] = sum,
 		[SUM] = sum,
-		[CHUNK] = spri_min_u64(keep, spri_transfer_room(op, SPRI_CODEC_RAW32)),
+		[CHUNK] = spri_min_u64(keep, spri_transfer_room(op, op->list_codec)),
 		[TRIMMED] = cut,
+		[ERRORS] = rounded,
 		[ADOPTED] = adopted,
 		[ADOPTED_NEXT] = adopted,
 		[FOUND] = op->streamed ? spri_stream_most(keep) : 0,
@@ -47,13 +60,13 @@ int spri_tournament_start(struct spri_op *op, uint32_t n_cuts)
 	t->sum = lists[SUM];
 	t->chunk = lists[CHUNK];
 	t->trimmed = lists[TRIMMED];
+	t->errors = lists[ERRORS];
 	t->adopted = lists[ADOPTED];
 	t->adopted_next = lists[ADOPTED_NEXT];
 	t->found = lists[FOUND];
 	t->late = lists[LATE];
-	t->has_mine = !op->streamed;
-	if (t->has_mine)
-		spri_sparse_input(op, &t->mine);
+	if (!op->streamed)
+		take_mine(op);
 	return 0;
 }
 
@@ -66,8 +79,7 @@ static int await_mine(struct spri_op *op)
 		return 0;
 	if (op->stream->open)
 		return SPRI_AGAIN;
-	spri_sparse_input(op, &t->mine);
-	t->has_mine = true;
+	take_mine(op);
 	return 0;
 }
 
@@ -93,12 +105,12 @@ int spri_tournament_send(struct spri_op *op, uint32_t to, uint32_t round)
 	struct spri_block block = {.id = op->comm->rank};
 
 	if (!t)
-		return spri_transfer_send(op, to, round, SPRI_CODEC_RAW32, NULL, 0,
+		return spri_transfer_send(op, to, round, op->list_codec, NULL, 0,
 					  &op->cursor.sending);
 	block.index = t->mine.index;
 	block.value = t->mine.value;
 	block.count = t->mine.count;
-	return spri_transfer_send(op, to, round, SPRI_CODEC_RAW32, &block, 1, &op->cursor.sending);
+	return spri_transfer_send(op, to, round, op->list_codec, &block, 1, &op->cursor.sending);
 }
 
 /* sum += the next n entries of mine ⊤ theirs. */
@@ -238,25 +250,38 @@ int spri_tournament_take(struct spri_op *op, uint32_t from, uint32_t round)
 	return 0;
 }
 
-/* Keeps of the trimmed entries those that fall to this rank. */
-static void choose(const struct spri_bracket *bracket, uint32_t d, struct spri_list *trimmed)
+/* Keeps of what was taken off the entries that fall to this rank. */
+static void choose(const struct spri_bracket *bracket, uint32_t d, struct spri_list *off)
 {
 	uint64_t kept = 0;
 
-	for (uint64_t i = 0; i < trimmed->count; i++) {
-		if (spri_bracket_adopter(bracket, d, trimmed->index[i]) != bracket->rank)
+	for (uint64_t i = 0; i < off->count; i++) {
+		if (spri_bracket_adopter(bracket, d, off->index[i]) != bracket->rank)
 			continue;
-		trimmed->index[kept] = trimmed->index[i];
-		trimmed->value[kept++] = trimmed->value[i];
+		off->index[kept] = off->index[i];
+		off->value[kept++] = off->value[i];
 	}
-	trimmed->count = kept;
+	off->count = kept;
+}
+
+static void adopt(struct spri_op *op, const struct spri_list *off)
+{
+	struct spri_tournament *t = op->state;
+	struct spri_finite ignored = SPRI_FINITE_NONE;
+	bool drop = op->policy == SPR_NONFINITE_DROP;
+
+	if (off->count == 0)
+		return;
+	t->adopted_next.count = 0;
+	spri_merge(&t->adopted_next, t->adopted.index, t->adopted.value, t->adopted.count,
+		   off->index, off->value, off->count,
+		   drop ? SPR_NONFINITE_DROP : SPR_NONFINITE_PROPAGATE, &ignored);
+	swap_lists(&t->adopted, &t->adopted_next);
 }
 
 void spri_tournament_cut(struct spri_op *op, const struct spri_bracket *bracket, uint32_t d)
 {
 	struct spri_tournament *t = op->state;
-	struct spri_finite ignored = SPRI_FINITE_NONE;
-	bool drop = op->policy == SPR_NONFINITE_DROP;
 	uint64_t start_ns;
 
 	if (spri_op_failed(op))
@@ -264,15 +289,14 @@ void spri_tournament_cut(struct spri_op *op, const struct spri_bracket *bracket,
 	start_ns = spri_op_now(op);
 	t->trimmed.count = 0;
 	spri_trim(&t->sum, t->keep, &t->trimmed);
+	t->errors.count = 0;
+	spri_round(&t->sum, op->dtype, &t->errors);
 	if (bracket)
 		choose(bracket, d, &t->trimmed);
-	if (t->trimmed.count > 0) {
-		t->adopted_next.count = 0;
-		spri_merge(&t->adopted_next, t->adopted.index, t->adopted.value, t->adopted.count,
-			   t->trimmed.index, t->trimmed.value, t->trimmed.count,
-			   drop ? SPR_NONFINITE_DROP : SPR_NONFINITE_PROPAGATE, &ignored);
-		swap_lists(&t->adopted, &t->adopted_next);
-	}
+	if (bracket)
+		choose(bracket, d, &t->errors);
+	adopt(op, &t->trimmed);
+	adopt(op, &t->errors);
 	swap_lists(&t->mine, &t->sum);
 	op->stats.merge_ns += spri_op_now(op) - start_ns;
 }

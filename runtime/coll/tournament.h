@@ -9,6 +9,10 @@
  * the part of ours that it reaches; after the last one the sum is cut to the k largest. What the
  * cut takes off is *adopted* by exactly one of the ranks that made the same merge: so the inputs of
  * all ranks are the result plus what all ranks adopted.
+ *
+ * With 16-bit values on the wire each rank rounds its own list before it plays, and what a cut
+ * leaves: so what is sent is exact, the result included, and the errors are adopted as what was cut
+ * off is. A rank adopts those of its own list.
  */
 #ifndef SPRI_TOURNAMENT_H
 #define SPRI_TOURNAMENT_H
@@ -23,10 +27,11 @@ struct spri_tournament {
 	uint64_t merged;	/* entries of mine that are in sum already */
 	struct spri_list chunk; /* one decoded chunk */
 	struct spri_list trimmed;      /* of this round */
+	struct spri_list errors;       /* likewise: of rounding */
 	struct spri_list found, late;  /* of a partner that streams */
 	bool has_mine;		       /* mine is there: a stream was closed */
 	struct spri_list adopted;      /* up to now */
-	struct spri_list adopted_next; /* being merged: adopted and trimmed */
+	struct spri_list adopted_next; /* being merged: adopted and more */
 };
 
 /* Makes op->state, for a rank that cuts at most n_cuts times. Returns 0 or -ENOMEM. */
@@ -49,8 +54,8 @@ int spri_tournament_merge_stream(struct spri_op *op, uint32_t from, uint32_t rou
 /* Move: takes the partner's list instead of mine. Returns 0, SPRI_AGAIN, negative. */
 int spri_tournament_take(struct spri_op *op, uint32_t from, uint32_t round) SPRI_MUST;
 /*
- * After a merge: cuts sum to k, which is then mine. What is cut off is adopted: all of it when
- * bracket is NULL, else what falls to this rank in round d of the butterfly.
+ * After a merge: cuts sum to k, and rounds it; it is then mine. What is taken off is adopted: all
+ * of it when bracket is NULL, else what falls to this rank in round d of the butterfly.
  */
 void spri_tournament_cut(struct spri_op *op, const struct spri_bracket *bracket, uint32_t d);
 

@@ -245,6 +245,12 @@ int spri_transfer_receive(struct spri_op *op, uint32_t from, uint32_t round,
 		report_mismatch(op, from);
 	if (chunk->flags & SPRI_CHUNK_LAST_OF_ROUND)
 		spri_outcome_combine(&op->outcome, &chunk->outcome);
+	if (!spri_op_failed(op) && spri_codec_find(chunk->codec)->valued &&
+	    chunk->dtype != op->dtype) {
+		spri_text_set(&op->text, "rank %u sent values of type %u, expected %u", from,
+			      chunk->dtype, (unsigned)op->dtype);
+		return spri_trace(SPR_EPROTOCOL);
+	}
 	return 0;
 }
 
