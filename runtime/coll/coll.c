@@ -84,7 +84,6 @@ static uint64_t signature(const struct spri_op *op)
 	h = spri_mix64(h + op->seed);
 	h = spri_mix64(h + op->note_bytes);
 	h = spri_mix64(h + (uint64_t)op->dtype);
-	h = spri_mix64(h + (uint64_t)op->dtype);
 	h = spri_mix64(h + op->list_codec);
 	return spri_mix64(h + (uint64_t)op->policy);
 }
