@@ -24,7 +24,7 @@ static int check_algo(const struct spr_exchange_options *o, const struct spri_al
 	const char *name = o->algo ? o->algo : "gtopk";
 
 	*algo = spri_algo_find(name);
-	if (*algo && ((*algo)->kind == SPRI_ALGO_SPARSE || (*algo)->kind == SPRI_ALGO_DENSE))
+	if (*algo && (*algo)->kind != SPRI_ALGO_BYTES)
 		return 0;
 	spri_text_set(text, "algorithm '%s' is unknown; spr_info lists them", name);
 	return SPR_EARGUMENT;

@@ -183,6 +183,7 @@ static void fill_op(const struct spr_exchange *exchange, struct exchange_part *p
 		return;
 	}
 	op->count = part->count;
+	op->k = part->now.k; /* not used, and yet to be agreed on */
 	op->in = exchange->shadow + part->offset;
 	op->mask = part->selected.index;
 	op->n_mask = status == 0 ? part->selected.count : 0;
@@ -414,6 +415,17 @@ void spri_step_abandon(struct spr_exchange *exchange)
 
 /* ---- the public calls ---- */
 
+/* Who proposes a mask in this step. */
+static void draw(struct spr_exchange *exchange)
+{
+	exchange->proposes = false;
+	if (spr_mask_broadcasters((int)exchange->comm->n_ranks, (int)exchange->n_broadcasters,
+				  exchange->seed, exchange->step, exchange->drawn) < 0)
+		return; /* checked when the exchange was made */
+	for (uint32_t i = 0; i < exchange->n_broadcasters; i++)
+		exchange->proposes |= (uint32_t)exchange->drawn[i] == exchange->comm->rank;
+}
+
 static void begin_part(struct spr_exchange *exchange, struct exchange_part *part)
 {
 	part->now = (struct part_step){.threshold = part->threshold};
@@ -449,6 +461,8 @@ static int begin(struct spr_exchange *exchange, const float *gradient, float *up
 	exchange->density = exchange->algo->kind == SPRI_ALGO_DENSE
 				    ? 1
 				    : spri_density_at(exchange, exchange->step);
+	if (exchange->algo->kind == SPRI_ALGO_MASKED)
+		draw(exchange);
 	for (size_t i = 0; i < exchange->n_layers; i++)
 		exchange->handed[i] = false;
 	for (size_t i = 0; i < exchange->n_parts; i++)

@@ -24,6 +24,26 @@ const char *sparse_algo(unsigned i)
 	return NULL;
 }
 
+const char *residual_algo(unsigned i)
+{
+	struct spr_algo_info info;
+
+	for (unsigned row = 0; spr_algo_info(row, &info) == 0; row++)
+		if (info.sparse && i-- == 0)
+			return info.name;
+	return NULL;
+}
+
+bool is_masked(const char *algo)
+{
+	struct spr_algo_info info;
+
+	for (unsigned row = 0; spr_algo_info(row, &info) == 0; row++)
+		if (!strcmp(info.name, algo))
+			return info.sparse == 2;
+	return false;
+}
+
 static void *need(size_t n, size_t bytes)
 {
 	void *p = calloc(n ? n : 1, bytes);

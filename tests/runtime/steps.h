@@ -90,5 +90,9 @@ uint64_t record_digest(const struct run *run, int rank, int step);
 extern const int promise_ranks[];
 /* The i-th sparse algorithm's name; NULL past the last. */
 const char *sparse_algo(unsigned i);
+/* The i-th algorithm that keeps a residual: sparse or masked. */
+const char *residual_algo(unsigned i);
+/* Masked: the sum has every index of a mask, zeros included. */
+bool is_masked(const char *algo);
 
 #endif

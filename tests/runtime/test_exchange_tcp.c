@@ -149,7 +149,7 @@ Test(exchange_tcp, same_bits_as_loop, .timeout = 120)
 
 	setenv("SPR_TCP_IF", "lo", 1);
 	for (unsigned a = 0; spr_algo_info(a, &info) == 0; a++)
-		for (int threaded = 0; threaded <= 1 && info.sparse != 2; threaded++) {
+		for (int threaded = 0; threaded <= 1; threaded++) {
 			struct run_options o =
 				RUN_OPTIONS(.n_ranks = TCP_RANKS, .algo = info.name, .n = 30000,
 					    .density = 0.1, .n_steps = TCP_STEPS,
