@@ -204,6 +204,23 @@ static int exchange_gradient(struct train_job *job, uint64_t step, double *loss,
 	return r;
 }
 
+/* How dense the result is in each layer of the model. */
+static int look_at_layers(struct train_job *job)
+{
+	const struct train_net *net = &job->shared->net;
+	struct spr_layer_stats stats;
+
+	for (size_t l = 0; job->layered && l < net->n_layers; l++) {
+		int r = spr_exchange_layer_stats(job->exchange, l, &stats);
+
+		if (r < 0)
+			return train_fail(job, "no statistics of layer %zu: %s", l,
+					  spr_strerror(r));
+		job->layer_density[l] += stats.density;
+	}
+	return 0;
+}
+
 /* One global batch. *loss is this rank's. */
 static int run_step(struct train_job *job, uint64_t epoch, uint64_t at, double *loss)
 {
@@ -241,7 +258,7 @@ static int run_step(struct train_job *job, uint64_t epoch, uint64_t at, double *
 	job->received += stats.received;
 	job->epochs[epoch].density = stats.density;
 	job->step++;
-	return 0;
+	return epoch + 1 == shared->config.epochs ? look_at_layers(job) : 0;
 }
 
 /* Adds up this rank's share of the test samples, with the weights before a step. */

@@ -107,6 +107,9 @@ static void write_config(struct perf_json *json, const struct train_job *job)
 		perf_json_begin_object(json, NULL);
 		perf_json_string(json, "name", job->shared->net.layer[l].name);
 		perf_json_u64(json, "parameters", job->shared->net.layer[l].count);
+		if (job->layered) /* of the result, mean over the steps of the last epoch */
+			perf_json_double(json, "density",
+					 job->layer_density[l] / (double)job->steps_per_epoch);
 		perf_json_end_object(json);
 	}
 	perf_json_end_array(json);

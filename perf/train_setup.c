@@ -229,7 +229,8 @@ static int make_exchange(struct train_job *job)
 					       .importance_floor = c->importance_floor};
 	int r;
 
-	if (options.n_layers == 0)
+	job->layered = options.n_layers > 0;
+	if (!job->layered)
 		options.layers = NULL;
 	if (c->momentum_correction)
 		options.momentum = c->momentum;

@@ -193,6 +193,22 @@ struct spr_exchange_stats {
 /* Reads the residual once, for its norm. Returns: 0; SPR_EBUSY while a step is in flight. */
 SPR_API int spr_exchange_stats(struct spr_exchange *exchange, struct spr_exchange_stats *stats);
 
+/* Of one layer of the table, in the last step that was committed; the same on all ranks. */
+struct spr_layer_stats {
+	uint64_t count;	   /* elements */
+	uint64_t received; /* of these, in the result; dense layers: all */
+	double density;	   /* received / count */
+	/* what entries were held against for the next step: |A|, or importance; 0: nothing yet */
+	double threshold;
+};
+
+/*
+ * Returns: 0; SPR_EARGUMENT (no such layer, no step committed since the exchange was made, reset or
+ * restored, or the last one failed), SPR_EBUSY.
+ */
+SPR_API int spr_exchange_layer_stats(const struct spr_exchange *exchange, size_t layer,
+				     struct spr_layer_stats *stats);
+
 /*
  * Writes the state of this rank to a file (format: docs/wire.md, "Saved exchange"): beside it
  * first, then renamed over it, so that the file is whole or as before. Returns: 0; SPR_EBUSY,

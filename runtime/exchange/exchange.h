@@ -112,6 +112,7 @@ struct spr_exchange {
 	float *dense_sum;     /* n, owned pages; NULL when no part is dense */
 	struct spri_list sum; /* of the last step that was committed; owned */
 	bool has_sum;	      /* sum may be shown */
+	bool has_committed;   /* the last step of this object was */
 	uint64_t step;	      /* steps committed */
 
 	/* the step under way */

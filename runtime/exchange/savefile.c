@@ -523,6 +523,7 @@ static void take_over(struct spr_exchange *exchange, const struct header *h,
 	}
 	exchange->step = h->step;
 	exchange->has_sum = false;
+	exchange->has_committed = false;
 	exchange->sent_squares = 0;
 	exchange->stats = (struct spr_exchange_stats){.step = h->step, .density = h->density};
 }

@@ -5,6 +5,7 @@
  * for, without the lock.
  */
 #include <context.h>
+#include <internal/bits.h>
 #include <math.h>
 #include <string.h>
 
@@ -39,6 +40,71 @@ int spr_exchange_stats(struct spr_exchange *exchange, struct spr_exchange_stats 
 	return 0;
 }
 
+/* How many of the sum's entries are below an index. */
+static uint64_t entries_below(const struct spri_list *sum, uint64_t index)
+{
+	uint64_t low = 0, high = sum->count;
+
+	while (low < high) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (sum->index[middle] < index)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* The part that a layer is in. */
+static const struct exchange_part *part_of(const struct spr_exchange *exchange,
+					   const struct spr_layer *layer)
+{
+	const struct exchange_part *part = exchange->parts;
+	size_t i = exchange->n_parts;
+
+	while (i > 0 && exchange->parts[i - 1].offset != layer->offset)
+		i--;
+	return i > 0 ? &exchange->parts[i - 1] : part;
+}
+
+static void fill_layer(const struct spr_exchange *exchange, const struct spr_layer *layer,
+		       struct spr_layer_stats *stats)
+{
+	const struct exchange_part *part = part_of(exchange, layer);
+
+	*stats = (struct spr_layer_stats){.count = layer->count};
+	if (part->algo->kind == SPRI_ALGO_DENSE) {
+		stats->received = layer->count;
+	} else {
+		stats->received = entries_below(&exchange->sum, layer->offset + layer->count) -
+				  entries_below(&exchange->sum, layer->offset);
+		stats->threshold = part->algo->kind == SPRI_ALGO_MASKED
+					   ? part->steering.factor * part->steering.ratio
+					   : (double)spri_f32_from_bits(part->threshold);
+	}
+	stats->density = (double)stats->received / (double)layer->count;
+}
+
+int spr_exchange_layer_stats(const struct spr_exchange *exchange, size_t layer,
+			     struct spr_layer_stats *stats)
+{
+	const struct spri_log *before;
+	int r = 0;
+
+	if (!exchange || !stats || layer >= exchange->n_layers)
+		return SPR_EARGUMENT;
+	before = spri_context_enter(exchange->comm->context);
+	if (exchange->state != EXCHANGE_IDLE && exchange->state != EXCHANGE_READING)
+		r = SPR_EBUSY;
+	else if (!exchange->has_committed)
+		r = SPR_EARGUMENT;
+	else
+		fill_layer(exchange, &exchange->layers[layer], stats);
+	spri_context_leave(exchange->comm->context, before);
+	return spri_trace(r);
+}
+
 int spr_exchange_reset(struct spr_exchange *exchange)
 {
 	int r;
@@ -59,6 +125,7 @@ int spr_exchange_reset(struct spr_exchange *exchange)
 	exchange->step = 0;
 	exchange->sent_squares = 0;
 	exchange->has_sum = false;
+	exchange->has_committed = false;
 	memset(&exchange->stats, 0, sizeof exchange->stats);
 	spri_exchange_release(exchange);
 	return 0;

@@ -98,6 +98,7 @@ static void commit(struct spr_exchange *exchange)
 
 	spri_residual_commit(exchange);
 	exchange->has_sum = exchange->algo->kind != SPRI_ALGO_DENSE;
+	exchange->has_committed = true;
 	stats->step = ++exchange->step;
 	for (size_t i = 0; i < exchange->n_parts; i++) {
 		const struct exchange_part *part = &exchange->parts[i];
@@ -458,6 +459,7 @@ static int begin(struct spr_exchange *exchange, const float *gradient, float *up
 	exchange->update = update;
 	exchange->n_ready = exchange->n_launched = exchange->n_done = exchange->n_ordered = 0;
 	exchange->has_sum = false;
+	exchange->has_committed = false;
 	exchange->density = exchange->algo->kind == SPRI_ALGO_DENSE
 				    ? 1
 				    : spri_density_at(exchange, exchange->step);

@@ -106,6 +106,7 @@ Test(step, layers_one_at_a_time, .init = set_up, .fini = tear_down)
 					 .per_layer = 1};
 	struct spr_exchange *exchange = NULL;
 	struct spr_request *request = NULL, *second = NULL;
+	struct spr_layer_stats stats;
 	static float g[N], update[N];
 
 	for (unsigned i = 0; i < N; i++)
@@ -130,6 +131,18 @@ Test(step, layers_one_at_a_time, .init = set_up, .fini = tear_down)
 
 		cr_assert(update[i] == (in ? g[i] : 0), "element %u is %g", i, update[i]);
 	}
+	for (size_t l = 0; l < 3; l++) {
+		static const uint64_t received[] = {10, 1, 89};
+
+		cr_assert_eq(spr_exchange_layer_stats(exchange, l, &stats), 0);
+		cr_assert(stats.count == three_layers[l].count && stats.received == received[l] &&
+				  stats.density == (double)received[l] / (double)stats.count,
+			  "layer %zu: %llu of %llu", l, (unsigned long long)stats.received,
+			  (unsigned long long)stats.count);
+	}
+	cr_assert_eq(spr_exchange_layer_stats(exchange, 3, &stats), SPR_EARGUMENT);
+	cr_assert_eq(spr_exchange_reset(exchange), 0);
+	cr_assert_eq(spr_exchange_layer_stats(exchange, 0, &stats), SPR_EARGUMENT, "no step yet");
 	spr_exchange_destroy(exchange);
 }
 
