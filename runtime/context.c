@@ -34,18 +34,6 @@ int spri_options_take(void *ours, size_t our_bytes, const void *options, const c
 	return 0;
 }
 
-const struct spri_log *spri_context_enter(struct spr_context *context)
-{
-	pthread_mutex_lock(&context->lock);
-	return spri_log_enter(&context->log);
-}
-
-void spri_context_leave(struct spr_context *context, const struct spri_log *before)
-{
-	spri_log_enter(before);
-	pthread_mutex_unlock(&context->lock);
-}
-
 uint64_t spri_context_now(const struct spr_context *context)
 {
 	return context->transport->now(context->port);

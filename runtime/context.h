@@ -43,8 +43,17 @@ struct spr_context {
 };
 
 /* Scope of one public call: the lock is held, the log hook set. Pair within one function. */
-const struct spri_log *spri_context_enter(struct spr_context *context);
-void spri_context_leave(struct spr_context *context, const struct spri_log *before);
+static inline const struct spri_log *spri_context_enter(struct spr_context *context)
+{
+	pthread_mutex_lock(&context->lock);
+	return spri_log_enter(&context->log);
+}
+
+static inline void spri_context_leave(struct spr_context *context, const struct spri_log *before)
+{
+	spri_log_enter(before);
+	pthread_mutex_unlock(&context->lock);
+}
 
 /*
  * Copies an options struct of the caller's, which begins with its size, over a zeroed one of

@@ -277,7 +277,7 @@ static void explain(struct spr_endpoint *endpoint)
 int spr_endpoint_post(struct spr_endpoint *endpoint, const struct spr_write *write)
 {
 	const struct spri_log *before;
-	struct spri_write w = {0};
+	struct spri_write w; /* as far as fill() fills it: it is large */
 	int r;
 
 	if (!endpoint || !write)

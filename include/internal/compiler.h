@@ -16,6 +16,7 @@
 #define SPRI_PRINTF(at, first) __attribute__((format(printf, at, first)))
 #define SPRI_UNUSED __attribute__((unused))
 #define SPRI_ALIGNED(bytes) __attribute__((aligned(bytes)))
+#define SPRI_TLS __attribute__((tls_model("initial-exec")))
 
 #define spri_likely(x) __builtin_expect(!!(x), 1)
 #define spri_unlikely(x) __builtin_expect(!!(x), 0)

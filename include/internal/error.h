@@ -18,7 +18,14 @@ enum {
 
 /* Passes r on; when it is negative, tells the log hook where it went by. `return spri_trace(r);` */
 #define spri_trace(r) spri_trace_at((r), __func__, __LINE__)
-int spri_trace_at(int r, const char *function, int line);
+void spri_trace_failure(int r, const char *function, int line);
+
+static inline int spri_trace_at(int r, const char *function, int line)
+{
+	if (spri_unlikely(r < 0))
+		spri_trace_failure(r, function, line);
+	return r;
+}
 
 /*
  * One line of text for people, always terminated, cut when too long. Zeroed memory is the empty

@@ -18,10 +18,22 @@ struct spri_log {
 };
 
 /*
+ * The hook of this thread, NULL: none; set by spri_log_enter() only. In static TLS (8 bytes), so
+ * that a public call reaches it without calling the dynamic linker.
+ */
+extern _Thread_local const struct spri_log *spri_log_here SPRI_TLS;
+
+/*
  * Makes `log` (borrowed until replaced; NULL: none) the hook of this thread. Returns the one
  * before.
  */
-const struct spri_log *spri_log_enter(const struct spri_log *log);
+static inline const struct spri_log *spri_log_enter(const struct spri_log *log)
+{
+	const struct spri_log *before = spri_log_here;
+
+	spri_log_here = log;
+	return before;
+}
 
 /* One line, without a newline at its end. */
 void spri_logf(int level, const char *format, ...) SPRI_PRINTF(2, 3);

@@ -64,11 +64,9 @@ enum spr_scope spr_error_scope(int error)
 	return row ? row->scope : SPR_SCOPE_OPERATION;
 }
 
-int spri_trace_at(int r, const char *function, int line)
+void spri_trace_failure(int r, const char *function, int line)
 {
-	if (spri_unlikely(r < 0))
-		spri_logf(SPR_LOG_DEBUG, "%s:%d: %s", function, line, spr_error_name(r));
-	return r;
+	spri_logf(SPR_LOG_DEBUG, "%s:%d: %s", function, line, spr_error_name(r));
 }
 
 void spri_text_set(struct spri_text *text, const char *format, ...)

@@ -6,18 +6,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static _Thread_local const struct spri_log *here; /* of the context whose code runs, or NULL */
-
-const struct spri_log *spri_log_enter(const struct spri_log *log)
-{
-	const struct spri_log *before = here;
-
-	here = log;
-	return before;
-}
+_Thread_local const struct spri_log *spri_log_here; /* of the context whose code runs, or NULL */
 
 void spri_logf(int level, const char *format, ...)
 {
+	const struct spri_log *here = spri_log_here;
 	char line[512];
 	va_list args;
 
