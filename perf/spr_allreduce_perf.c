@@ -45,6 +45,7 @@ static const char epilog[] =
 	"Exit status: 0, 1 when a result is wrong, 2 for a refused command line, 3 when the "
 	"library failed.\n\n"
 	"    spr_run -n 4 -- spr_allreduce_perf -b 4 -e 16M -f 4 --density 0.01\n"
+	"    spr_run -n 4 -- spr_allreduce_perf --algo iwp_ring --broadcasters 2 --wire f16\n"
 	"    spr_allreduce_perf --transport loop --ranks 17 -e 64K -c 1\n";
 
 /* The sizes from -b to -e. Returns 0, or -1 with a message. */
