@@ -27,14 +27,14 @@ class Model:
 
 
 # Learning rates: for 64, 256 and 1,024 samples a step that with the lowest test loss after the last epoch, seed TUNING_SEED
-# (within 1 %, the lower rate); between and beyond these, the next one below (perf/study --tune).
+# (within 2 %, the lowest rate); between and beyond these, the next one below (perf/study --tune).
 MODELS = {
     "mlp": Model(("--hidden1", "64", "--hidden2", "32"), 8, ("0.025", "0.05", "0.1", "0.2", "0.4"),
-                 {64: "0.05", 256: "0.1", 1024: "0.1"}, "test_accuracy", "%", 1),
+                 {64: "0.025", 256: "0.05", 1024: "0.05"}, "test_accuracy", "%", 1),
     "conv": Model(("--hidden1", "4", "--hidden2", "128", "--samples", "30000"), 8, ("0.0125", "0.025", "0.05", "0.1", "0.2"),
                   {64: "0.025", 256: "0.05", 1024: "0.05"}, "test_accuracy", "%", 1),
     "lm": Model(("--hidden1", "64", "--length", "24", "--samples", "20000", "--test-samples", "2000"), 4,
-                ("0.2", "0.4", "0.8", "1.6"), {64: "0.8", 256: "0.8"}, "test_bits", "bits per character", -1),
+                ("0.2", "0.4", "0.8", "1.6"), {64: "0.8", 256: "1.6"}, "test_bits", "bits per character", -1),
 }
 # What --tune trains: (model, ranks, samples per rank and step); dense_ring's result depends on their product alone.
 TUNED = [(model, ranks, 32) for model in ("mlp", "conv") for ranks in (2, 8, 32)] + [("lm", ranks, 8) for ranks in (8, 32)]
@@ -50,18 +50,22 @@ class Cell:
     variant: str = ""   # a name of VARIANTS
     warmup: int = 0     # epochs of falling density
     epochs: int = 0     # 0: the model's
+    slower: int = 1     # the learning rate is divided by it
 
     @property
     def name(self):
-        """Of its files and in tables."""
-        parts = [self.model, f"p{self.ranks}", f"b{self.batch}", self.label.replace(" ", "-")]
+        """Of its files."""
+        parts = [self.model, f"p{self.ranks}", f"b{self.batch}", self.label.replace(", ", "-").replace(" ", "-").replace("/", "-")]
         return "_".join(parts + ([f"e{self.epochs}"] if self.epochs else []))
 
     @property
     def label(self):
         """What stands in a row of a table, ranks and batch aside."""
-        return " ".join([self.algo] + [self.variant] * bool(self.variant) + [self.density] * (self.algo != DENSE)
-                        + [f"w{self.warmup}"] * bool(self.warmup))
+        if self.algo == DENSE:
+            return DENSE
+        words = [" ".join(word for word in (self.algo, self.variant, self.density) if word)]
+        words += ["warm-up"] * bool(self.warmup) + [f"rate/{self.slower}"] * (self.slower > 1)
+        return ", ".join(words)
 
     @property
     def dense(self):
@@ -72,7 +76,8 @@ class Cell:
     def rate(self):
         """The learning rate."""
         lr = MODELS[self.model].lr
-        return lr[max((samples for samples in lr if samples <= self.ranks * self.batch), default=min(lr))]
+        best = lr[max((samples for samples in lr if samples <= self.ranks * self.batch), default=min(lr))]
+        return best if self.slower == 1 else f"{float(best) / self.slower:g}"
 
     def options(self, seed, rate=None):
         """The command line of spr_train."""
@@ -80,7 +85,7 @@ class Cell:
         line = ["--model", self.model, *model.options, "--ranks", self.ranks, "--batch", self.batch, "--algo", self.algo,
                 "--epochs", self.epochs or model.epochs, "--lr", rate or self.rate, "--momentum", MOMENTUM, "--seed", seed]
         if self.algo != DENSE:
-            line += ["--density", self.density, *VARIANTS[self.variant]]
+            line += ["--density", self.density, "--momentum-correction", *VARIANTS[self.variant]]
         if self.warmup:
             line += ["--warmup-epochs", self.warmup, "--warmup", "gtopk"]
         return [str(word) for word in line]
@@ -89,35 +94,42 @@ class Cell:
 # Options that tell two cells of one algorithm apart.
 VARIANTS = {
     "": (),
+    "published": ("--trimmed", "published"),
 }
 
 
-def cells(models, ranks, batches, algos):
-    """All combinations; algos are (name, density), (name, density, variant), or (name, density, variant, warm-up)."""
-    return [Cell(m, p, b, *a) for m, p, b, a in itertools.product(models, ranks, batches, algos)]
+def cells(models, ranks, batches, algos, **more):
+    """All combinations; algos are (name, density, variant)."""
+    return [Cell(m, p, b, *a, **(more if a[0] != DENSE else {}))
+            for m, p, b, a in itertools.product(models, ranks, batches, algos)]
 
 
-def sparse(density):
-    return [("gtopk", density), ("topk_allgather", density)]
+def tournaments(*densities):
+    """With and without adoption, and what the tournament is measured by."""
+    return [(name, d, variant) for d in densities
+            for name, variant in (("gtopk", ""), ("gtopk", "published"), ("topk_allgather", ""))]
 
 
 IMAGES = ("mlp", "conv")
-ALL = [(DENSE,), *sparse("0.001")]
-WARMED = [("gtopk", "0.001", "", 4), ("topk_allgather", "0.001", "", 4)]
-# (name, the question, cells), the most important first.
+RINGS = [("iwp_ring", IWP_DENSITY, ""), ("prune_ring", "0.01", ""), ("prune_ring", "0.001", "")]
+EVERYTHING = [(DENSE,), *tournaments("0.001", "0.01"), *RINGS]
+# (name, the question, cells), the most important first. Warm-up is Shi et al.'s, an epoch each, down to the density.
 GROUPS = (
     ("target", "8 ranks, 12 epochs: as good as dense within half a point?",
-     [Cell(m, 8, 32, *a, epochs=12) for m in IMAGES for a in ((DENSE,), ("gtopk", "0.001", "", 4))]),
-    ("large", "does keeping the trimmed mass repair the loss at many ranks and large batches?",
-     cells(IMAGES, (32,), (32,), ALL)),
-    ("warm", "and with the published warm-up of the density?", cells(IMAGES, (32,), (32,), WARMED)),
-    ("small", "and at few ranks, or small batches?",
-     cells(IMAGES, (8,), (32,), ALL) + cells(IMAGES, (32, 8), (8,), ALL)),
-    ("text", "does a language model tell the same?", cells(("lm",), (32, 8), (8,), ALL)),
-    ("denser", "what does a hundredth cost, instead of a thousandth?",
-     cells(IMAGES, (32, 8), (32, 8), sparse("0.01")) + cells(("lm",), (32, 8), (8,), sparse("0.01"))),
-    ("between", "how does it go with the number of ranks?",
-     cells(IMAGES, (16, 4), (32,), ALL) + cells(("lm",), (16, 4), (8,), ALL) + cells(IMAGES, (16, 4), (8,), ALL)),
+     [Cell(m, 8, 32, *a, epochs=12) for m in IMAGES
+      for a in ((DENSE,), ("gtopk", "0.001", "", 4), ("iwp_ring", IWP_DENSITY, "", 4))]),
+    ("large", "32 ranks, large batch: does keeping the trimmed mass repair the loss?",
+     cells(IMAGES, (32,), (32,), EVERYTHING, warmup=4)),
+    ("cold", "the same without the density's warm-up", cells(IMAGES, (32,), (32,), tournaments("0.001", "0.01"))),
+    ("slower", "the same with lower learning rates",
+     [cell for slower in (2, 4) for cell in cells(("mlp",), (32,), (32,), tournaments("0.001", "0.01"), warmup=4, slower=slower)]),
+    ("text", "32 ranks: does a language model tell the same?", cells(("lm",), (32,), (8,), EVERYTHING, warmup=2)),
+    ("few", "8 ranks, large batch", cells(IMAGES, (8,), (32,), EVERYTHING, warmup=4)),
+    ("small", "32 ranks, small batch", cells(IMAGES, (32,), (8,), [(DENSE,), *tournaments("0.001", "0.01")], warmup=4)),
+    ("few-text", "8 ranks: the language model", cells(("lm",), (8,), (8,), EVERYTHING, warmup=2)),
+    ("between", "16 and 4 ranks, large batch",
+     cells(IMAGES, (16, 4), (32,), [(DENSE,), *tournaments("0.001", "0.01")], warmup=4)),
+    ("few-small", "8 ranks, small batch", cells(IMAGES, (8,), (8,), [(DENSE,), *tournaments("0.001")], warmup=4)),
 )
 
 
