@@ -85,78 +85,133 @@ void pairs_cut(struct pairs *p, uint64_t k)
 	free(all);
 }
 
-void pairs_tournament(struct pairs *out, const struct pairs *lists, unsigned n, uint64_t k)
+/* To nearest, ties to even, among the values of so many bits from 2^least on; at most `largest`. */
+static float round_one(float v, int bits, int least, double largest)
 {
-	struct pairs *cur = need(calloc(n, sizeof *cur));
+	double unit, r;
+	int exponent;
+
+	if (v == 0 || !isfinite(v))
+		return v;
+	frexp((double)v, &exponent);
+	exponent = exponent - bits > least ? exponent - bits : least;
+	unit = ldexp(1, exponent);
+	r = nearbyint((double)v / unit) * unit;
+	return (float)(fabs(r) > largest ? copysign(largest, r) : r);
+}
+
+void pairs_round(struct pairs *p, enum spr_dtype wire)
+{
+	uint64_t kept = 0;
+
+	for (uint64_t i = 0; i < p->count; i++) {
+		float v = p->value[i];
+
+		if (wire == SPR_F16)
+			v = round_one(v, 11, -24, 65504);
+		else if (wire == SPR_BF16)
+			v = round_one(v, 8, -133, 0x1.fep127);
+		p->index[kept] = p->index[i];
+		p->value[kept] = v;
+		kept += v != 0;
+	}
+	p->count = kept;
+}
+
+/* a = a + b, cut to the k largest, as they go on the wire. */
+static void merge(struct pairs *a, const struct pairs *b, uint64_t k, enum spr_dtype wire)
+{
+	struct pairs before = *a;
+	const struct pairs *parts[2] = {&before, b};
+
+	*a = (struct pairs){0};
+	pairs_sum(a, parts, 2);
+	pairs_cut(a, k);
+	pairs_round(a, wire);
+	pairs_fini(&before);
+}
+
+/* The winner ends as the first of n lists. */
+static void tournament(struct pairs *lists, unsigned n, uint64_t k, enum spr_dtype wire)
+{
 	unsigned playing = 1, extra, at = 0;
 
 	while (2 * playing <= n)
 		playing *= 2;
 	extra = n - playing;
 	for (unsigned i = 0; i < playing; i++) {
-		const struct pairs *parts[2] = {&lists[at], &lists[at + 1 < n ? at + 1 : at]};
+		struct pairs swap;
 
-		pairs_sum(&cur[i], parts, i < extra ? 2 : 1);
-		pairs_cut(&cur[i], k);
+		if (i < extra)
+			merge(&lists[at], &lists[at + 1], k, wire);
+		swap = lists[i];
+		lists[i] = lists[at];
+		lists[at] = swap;
 		at += i < extra ? 2 : 1;
 	}
-	for (; playing > 1; playing /= 2)
-		for (unsigned i = 0; i < playing / 2; i++) {
-			struct pairs merged = {0};
-			const struct pairs *parts[2] = {&cur[2 * i], &cur[2 * i + 1]};
-
-			pairs_sum(&merged, parts, 2);
-			pairs_cut(&merged, k);
-			pairs_fini(
-				&cur[i]); /* when i is 0 this is a part of the merge, done by now */
-			cur[i] = merged;
-			if (2 * i != i)
-				pairs_fini(&cur[2 * i]);
-			pairs_fini(&cur[2 * i + 1]);
-		}
-	out->count = 0;
-	for (uint64_t i = 0; i < cur[0].count; i++)
-		pairs_add(out, cur[0].index[i], cur[0].value[i]);
-	pairs_fini(&cur[0]);
-	free(cur);
+	for (unsigned d = 1; d < playing; d *= 2)
+		for (unsigned i = 0; i < playing; i += 2 * d)
+			merge(&lists[i], &lists[i + d], k, wire);
 }
 
-/* out = out + what list has in [begin, end). */
-static void add_range(struct pairs *out, const struct pairs *list, uint64_t begin, uint64_t end)
+/* What list has in [begin, end). */
+static struct pairs range(const struct pairs *list, uint64_t begin, uint64_t end)
 {
-	struct pairs part = {0}, before = *out;
-	const struct pairs *parts[2] = {&before, &part};
+	struct pairs part = {0};
 
 	for (uint64_t i = 0; i < list->count; i++)
 		if (list->index[i] >= begin && list->index[i] < end)
 			pairs_add(&part, list->index[i], list->value[i]);
-	*out = (struct pairs){0};
-	pairs_sum(out, parts, 2);
-	pairs_fini(&before);
-	pairs_fini(&part);
+	return part;
 }
 
-void pairs_prune_ring(struct pairs *out, const struct pairs *lists, unsigned n, uint64_t k,
-		      uint64_t length, uint64_t step)
+static void prune_ring(const struct call *c, struct pairs *out)
 {
+	unsigned n = (unsigned)c->n_ranks;
 	uint64_t begin = 0;
 
-	out->count = 0;
 	for (unsigned b = 0; b < n; b++) { /* blocks of which the first ones are longer by one */
-		uint64_t end = begin + length / n + (b < length % n);
-		uint64_t quota = k / n + ((b + step) % n < k % n);
+		uint64_t end = begin + c->count / n + (b < c->count % n);
+		uint64_t quota = c->k / n + ((b + c->ranks[0].step) % n < c->k % n);
 		struct pairs block = {0};
 
 		for (unsigned i = 0; i < n; i++) {
-			add_range(&block, &lists[(b + i) % n], begin, end);
-			if (k < length)
-				pairs_cut(&block, quota);
+			struct pairs part = range(&c->ranks[(b + i) % n].in, begin, end);
+
+			merge(&block, &part, c->k < c->count ? quota : end - begin, c->wire);
+			pairs_fini(&part);
 		}
 		for (uint64_t i = 0; i < block.count; i++)
 			pairs_add(out, block.index[i], block.value[i]);
 		pairs_fini(&block);
 		begin = end;
 	}
+}
+
+void call_sparse_sum(const struct call *c, struct pairs *out)
+{
+	unsigned n = (unsigned)c->n_ranks;
+	struct pairs *lists = need(calloc(n, sizeof *lists));
+	const struct pairs **all = need(calloc(n, sizeof *all));
+
+	out->count = 0;
+	for (unsigned r = 0; r < n; r++) {
+		lists[r] = range(&c->ranks[r].in, 0, c->count);
+		pairs_round(&lists[r], c->wire); /* before a list is sent */
+		all[r] = &lists[r];
+	}
+	if (!strcmp(c->algo, "prune_ring")) {
+		prune_ring(c, out);
+	} else if (!strcmp(c->algo, "topk_allgather")) {
+		pairs_sum(out, all, n);
+	} else {
+		tournament(lists, n, c->k, c->wire);
+		pairs_sum(out, all, 1);
+	}
+	for (unsigned r = 0; r < n; r++)
+		pairs_fini(&lists[r]);
+	free(lists);
+	free(all);
 }
 
 bool pairs_equal(const struct pairs *a, const struct pairs *b)

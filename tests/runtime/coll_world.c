@@ -190,7 +190,8 @@ static int start(struct spr_comm *comm, const struct call *c, struct call_rank *
 			.k = rank->k,
 			.length = rank->count,
 			.nonfinite = c->nonfinite,
-			.wire = c->wire,
+			.wire = c->wire + rank->other_wire,
+			.codec = c->codec + rank->other_codec,
 			.step = rank->step,
 		};
 
@@ -406,16 +407,13 @@ static void check_sparse(const struct call *c, const struct pairs *want)
 static void check_call(const struct call *c)
 {
 	unsigned n = (unsigned)c->n_ranks;
-	struct pairs *lists = need(calloc(n, sizeof *lists)), want = {0};
-	const struct pairs **all = need(calloc(n, sizeof *all));
+	struct pairs want = {0};
 	float *dense = is_dense(c) ? need(calloc(c->count + 1, sizeof *dense)) : NULL;
 
 	for (unsigned r = 0; r < n; r++) {
 		cr_assert_eq(c->ranks[r].status, 0,
 			     "%s: rank %u of %u: expected success, got %s (%s)", c->algo, r, n,
 			     spr_error_name(c->ranks[r].status), c->ranks[r].text);
-		lists[r] = c->ranks[r].in;
-		all[r] = &c->ranks[r].in;
 		for (uint64_t i = 0; dense && i < c->count; i++)
 			dense[i] += c->ranks[r].dense[i];
 	}
@@ -425,17 +423,10 @@ static void check_call(const struct call *c)
 		call_masked_sum(c, &want);
 		check_masked(c, &want);
 	} else if (!dense) {
-		if (!strcmp(c->algo, "topk_allgather"))
-			pairs_sum(&want, all, n);
-		else if (!strcmp(c->algo, "prune_ring"))
-			pairs_prune_ring(&want, lists, n, c->k, c->count, c->ranks[0].step);
-		else
-			pairs_tournament(&want, lists, n, c->k);
+		call_sparse_sum(c, &want);
 		check_sparse(c, &want);
 	}
 	pairs_fini(&want);
-	free(lists);
-	free(all);
 	free(dense);
 }
 

@@ -41,11 +41,8 @@ void pairs_fini(struct pairs *p);
 void pairs_sum(struct pairs *out, const struct pairs *const *parts, unsigned n);
 /* The k largest |value| of a sum stay (ties: the smaller index). */
 void pairs_cut(struct pairs *p, uint64_t k);
-/* The winner of the tournament over n lists. */
-void pairs_tournament(struct pairs *out, const struct pairs *lists, unsigned n, uint64_t k);
-/* The pruned ring over n lists of vectors of `length`. */
-void pairs_prune_ring(struct pairs *out, const struct pairs *lists, unsigned n, uint64_t k,
-		      uint64_t length, uint64_t step);
+/* Values become those that the wire's type has; zeros leave. */
+void pairs_round(struct pairs *p, enum spr_dtype wire);
 bool pairs_equal(const struct pairs *a, const struct pairs *b);
 
 /* One rank's part in a call. */
@@ -55,6 +52,8 @@ struct call_rank {
 	float *dense;	      /* dense, masked: count values */
 	uint64_t k, count;    /* as the call's, unless a test changes them */
 	uint64_t step;	      /* sparse, masked */
+	unsigned other_wire;  /* sparse: added to the call's, so that ranks differ */
+	unsigned other_codec; /* likewise */
 	bool in_place;	      /* dense: out = in */
 	long fail_allocation; /* the n-th of the start fails; −1: none */
 	/* out */
@@ -71,11 +70,15 @@ struct call {
 	uint64_t k;
 	enum spr_nonfinite nonfinite;
 	enum spr_dtype wire;
+	enum spr_codec codec;
 	int broadcasters; /* masked */
 	uint64_t seed;	  /* masked */
 	int n_ranks;
 	struct call_rank *ranks;
 };
+
+/* What a sparse call is to give, from what the ranks put in. */
+void call_sparse_sum(const struct call *c, struct pairs *out);
 
 struct world {
 	int n_ranks;
