@@ -9,6 +9,7 @@
 
 #include <check.h>
 #include <coll/coll.h>
+#include <errno.h>
 #include <internal/alloc.h>
 #include <internal/bits.h>
 #include <internal/bytes.h>
@@ -329,6 +330,32 @@ Test(coll_hostile, masks)
 	run(algo, 0, 2, mask_in_two_codecs, "two codecs", SPR_EPROTOCOL);
 	run(algo, 0, 2, mask_as_a_list, "a list", SPR_EPROTOCOL);
 	run(algo, 0, 2, values_of_another_mask, "too many values", SPR_EPROTOCOL);
+}
+
+/*
+ * Memory is taken when a mask arrives, for the union and for values: without it the rounds go on.
+ */
+Test(coll_hostile, no_memory_for_masks)
+{
+	long n;
+	int status = -1;
+
+	for (n = 0; status < 0; n++) {
+		struct fixture f;
+		int r;
+
+		begin(&f, &spri_algo_iwp_ring, 0, 2);
+		good_masks();
+		spri_heap_fail_after(n);
+		r = f.op.algo->step(&f.op);
+		spri_heap_fail_after(-1);
+		status = f.op.outcome.status;
+		cr_assert_eq(r, 0, "allocation %ld: all rounds are over, got %d", n, r);
+		cr_assert(status == 0 || status == -ENOMEM, "allocation %ld: got %d", n, status);
+		cr_assert_eq(f.op.sum.count, status ? 0 : 200, "a sum when there is one");
+		end(&f);
+	}
+	cr_assert_eq(n, 4, "the mask, the union and the values: got %ld", n - 1);
 }
 
 static void good_bytes(void)
