@@ -36,7 +36,9 @@
  *
  * Signals: a write asks for a completion when none that asked is under way, and every
  * VERBS_SIGNAL_EVERY writes or VERBS_SIGNAL_BYTES bytes; a completion ends all earlier writes.
- * When the last that asked is done and others are not, a write of no bytes asks for them.
+ * When the last that asked is done and others are not, a write of no bytes asks for them. A write
+ * whose bytes are in its work request is SENT when it is posted, and asks only for its turn: what
+ * became of the last ones is asked when the queue is full, the connection ends, or the timer looks.
  *
  * Threads: only the atomics, `epoll_fd` and `wake_fd` are touched by wait() and wake(); the rest
  * belongs to the caller's lock.
@@ -118,10 +120,10 @@ void spri_verbs_all_done(struct verbs_conn *c);
 /* Nothing more can arrive: rdma_cm or the queue pair said so, and the completion queue is empty. */
 void spri_verbs_ended(struct verbs_conn *c);
 /*
- * Makes progress on one connection and reports. Returns true while it has work that nothing will
- * announce.
+ * Makes progress on one connection and reports. `wc` has room for VERBS_BATCH completions, of which
+ * n were taken already. Returns true while it has work that nothing will announce.
  */
-bool spri_verbs_serve(struct verbs_conn *c, struct verbs_events *out);
+bool spri_verbs_serve(struct verbs_conn *c, struct ibv_wc *wc, int n, struct verbs_events *out);
 /* Acts on the connection's deadlines; returns the next. */
 uint64_t spri_verbs_conn_expire(struct verbs_conn *c, uint64_t now);
 
@@ -174,9 +176,45 @@ void spri_verbs_flush(struct verbs_conn *c);
 /* True while a message is owed or a work request has no completion. */
 bool spri_verbs_unsent(const struct verbs_conn *c);
 
+/* A completion was asked for and has not come. */
+static inline bool verbs_signal_under_way(const struct verbs_send *s)
+{
+	return (int32_t)(s->wr_signalled - s->wr_done) > 0;
+}
+
+/*
+ * Must somebody be told now that what was posted is done? Not of copies, as long as the connection
+ * is just open: they were SENT when they were posted.
+ */
+static inline bool verbs_unasked(const struct verbs_conn *c)
+{
+	return verbs_out(c) > 0 && !verbs_signal_under_way(&c->send) &&
+	       (c->send.sent != c->send.posted || c->state != SPRI_CONN_UP || c->cut);
+}
+
+/* Open, with nothing to say or to do: only a completion can change that. */
+static inline bool verbs_at_rest(const struct verbs_conn *c)
+{
+	const struct verbs_send *s = &c->send;
+
+	return c->state == SPRI_CONN_UP && !c->cut && !c->broken && !c->tell_connected &&
+	       !c->tell_closed && !c->tell_lost && !s->owe && s->reported == s->sent &&
+	       (s->sent == s->posted || verbs_signal_under_way(s));
+}
+
 /* ---- verbs_receive.c ---- */
-/* Takes completions, as long as there is room for events. Returns true when there may be more. */
-bool spri_verbs_take(struct verbs_conn *c, struct verbs_events *out);
+/* How many completions may be taken at once: each may become an event. */
+static inline int verbs_room(const struct verbs_events *out)
+{
+	return out->max - out->n < VERBS_BATCH ? (int)(out->max - out->n) : VERBS_BATCH;
+}
+
+/*
+ * Acts on n completions (0: none were taken yet), then on more, as long as there is room for
+ * events.
+ * Returns true when there may be more.
+ */
+bool spri_verbs_take(struct verbs_conn *c, struct ibv_wc *wc, int n, struct verbs_events *out);
 /* Posts receives that were taken. Returns 0, negative errno. */
 int spri_verbs_replenish(struct verbs_conn *c) SPRI_MUST;
 

@@ -355,6 +355,11 @@ void spri_verbs_on_message(struct verbs_conn *c, const struct spri_verbs_message
 
 /* ---- progress ---- */
 
+static bool has_to_tell(const struct verbs_conn *c)
+{
+	return c->send.reported != c->send.sent || c->tell_closed || c->tell_lost;
+}
+
 /* Events that are the connection's own. LOST comes behind what arrived before. */
 static void report(struct verbs_conn *c, struct verbs_events *out)
 {
@@ -400,7 +405,7 @@ static bool lingers(struct verbs_conn *c)
 	return now < c->linger_ns;
 }
 
-bool spri_verbs_serve(struct verbs_conn *c, struct verbs_events *out)
+bool spri_verbs_serve(struct verbs_conn *c, struct ibv_wc *wc, int n, struct verbs_events *out)
 {
 	bool more = false;
 
@@ -410,19 +415,19 @@ bool spri_verbs_serve(struct verbs_conn *c, struct verbs_events *out)
 		c->tell_connected = false;
 	}
 	if (c->cq)
-		more = c->tell_connected || spri_verbs_take(c, out);
+		more = c->tell_connected || spri_verbs_take(c, wc, n, out);
 	if (!more && (c->cut || c->broken) && !lingers(c))
 		spri_verbs_ended(c);
-	if (c->qp && c->state != SPRI_CONN_LOST)
+	if (c->qp && c->state != SPRI_CONN_LOST && (c->send.owe || verbs_unasked(c)))
 		spri_verbs_push(c);
 	if ((c->state == SPRI_CONN_CLOSING || c->state == SPRI_CONN_REFUSING) &&
 	    !spri_verbs_unsent(c))
 		spri_verbs_all_done(c);
 	if (c->state == SPRI_CONN_LOST && c->cm && !more)
 		spri_verbs_hang_up(c);
-	report(c, out);
-	return more || c->tell_connected || c->tell_closed || c->tell_lost ||
-	       c->send.reported != c->send.sent;
+	if (has_to_tell(c))
+		report(c, out);
+	return more || c->tell_connected || has_to_tell(c);
 }
 
 /* ---- deadlines ---- */
@@ -467,7 +472,7 @@ static void look_at(struct verbs_conn *c, uint64_t now)
 	double seconds = (double)timeout_ns / SPRI_NS_PER_S;
 	bool moved = look->done != s->wr_done;
 
-	if (moved || verbs_out(c) == 0)
+	if (moved || verbs_out(c) == 0 || !verbs_signal_under_way(s))
 		look->done_ns = now;
 	if (!s->starved || look->allowed != s->allowed)
 		look->fed_ns = now;
@@ -485,6 +490,8 @@ static void look_at(struct verbs_conn *c, uint64_t now)
 		   verbs_out(c) == 0) {
 		look->life_ns = now;
 		spri_verbs_flush(c);
+	} else if (verbs_out(c) > 0 && !verbs_signal_under_way(s)) {
+		spri_verbs_flush(c); /* of copies nobody has asked whether they arrive */
 	}
 }
 

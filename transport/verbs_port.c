@@ -195,12 +195,19 @@ static void serve(struct verbs_port *p, struct verbs_events *out)
 {
 	struct verbs_link *l = p->conns.next;
 	bool pending = false, attentive = p->n_guests > 0;
+	struct ibv_wc wc[VERBS_BATCH];
 
 	p->pending = false;
 	for (; l != &p->conns && (out->n < out->max || out->max == 0); l = l->next) {
 		struct verbs_conn *c = spri_container_of(l, struct verbs_conn, all);
+		int n = 0;
 
-		pending |= spri_verbs_serve(c, out);
+		if (spri_likely(verbs_at_rest(c) && out->max > 0)) {
+			n = ibv_poll_cq(c->cq, verbs_room(out), wc);
+			if (n == 0) /* as most looks at most connections end */
+				continue;
+		}
+		pending |= spri_verbs_serve(c, wc, n, out);
 		attentive |= is_attentive(c);
 	}
 	if (l != &p->conns) { /* moves the head of the list before the first that was not served */

@@ -105,11 +105,6 @@ static bool has_room(const struct verbs_conn *c)
 	return c->qp && verbs_out(c) < c->send.depth;
 }
 
-static bool signal_under_way(const struct verbs_send *s)
-{
-	return (int32_t)(s->wr_signalled - s->wr_done) > 0;
-}
-
 void spri_verbs_push(struct verbs_conn *c)
 {
 	static const uint8_t order[] = {SPRI_VERBS_CONFIRM, SPRI_VERBS_CREDIT, SPRI_VERBS_REFUSED,
@@ -122,7 +117,7 @@ void spri_verbs_push(struct verbs_conn *c)
 		s->owe &= ~(1u << order[i]);
 		send_message(c, order[i]);
 	}
-	if (has_room(c) && verbs_out(c) > 0 && !signal_under_way(s) && c->state != SPRI_CONN_LOST)
+	if (has_room(c) && verbs_unasked(c) && c->state != SPRI_CONN_LOST)
 		spri_verbs_flush(c);
 }
 
@@ -210,17 +205,23 @@ static void cut_up(struct verbs_conn *c, const struct spri_write *w, struct batc
 	}
 }
 
-/* All work requests of the write, the last one with the notification. */
-static void fill(struct verbs_conn *c, const struct spri_write *w, uint64_t bytes, struct batch *b)
+/*
+ * All work requests of the write, the last one with the notification. Returns true when nothing of
+ * the source is needed any more.
+ */
+static bool fill(struct verbs_conn *c, const struct spri_write *w, uint64_t bytes, struct batch *b)
 {
+	bool copied = bytes == 0;
 	bool trailing = w->notify && c->place->device->iwarp;
 	struct ibv_send_wr *last;
 
 	b->n = b->n_sge = 0;
 	if (bytes > 0 || !trailing)
 		cut_up(c, w, b);
-	if (b->n == 1 && bytes > 0 && bytes <= c->send.inline_bytes)
+	if (b->n == 1 && bytes > 0 && bytes <= c->send.inline_bytes) {
 		b->wr[0].send_flags = IBV_SEND_INLINE;
+		copied = true;
+	}
 	if (w->notify && !trailing) {
 		last = &b->wr[b->n - 1];
 		last->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -232,20 +233,31 @@ static void fill(struct verbs_conn *c, const struct spri_write *w, uint64_t byte
 		if (b->n > 1)
 			b->wr[b->n - 2].next = last;
 	}
+	return copied;
+}
+
+/* Most work requests that the write may need; nearly always one, without a division. */
+static uint64_t most_needed(const struct verbs_conn *c, const struct spri_write *w, uint64_t bytes)
+{
+	if (spri_likely(bytes <= c->place->max_message && w->n_gather <= c->send.max_gather))
+		return 1 + w->notify;
+	return bytes / c->place->max_message + 1 + SPRI_MAX_GATHER / c->send.max_gather + w->notify;
 }
 
 /* Can it be taken now? 0, SPRI_AGAIN, SPR_EARGUMENT. */
 static int admit(struct verbs_conn *c, const struct spri_write *w, uint64_t bytes)
 {
 	struct verbs_send *s = &c->send;
-	uint64_t n =
-		bytes / c->place->max_message + 1 + SPRI_MAX_GATHER / s->max_gather + w->notify;
+	uint64_t n = most_needed(c, w, bytes);
 	uint64_t most = spri_min_u64(VERBS_SEGMENTS, s->depth - VERBS_CONTROL);
 
 	if (n > most)
 		return SPR_EARGUMENT;
-	if (s->posted - s->reported == VERBS_QUEUE || verbs_out(c) + n > s->depth - VERBS_CONTROL)
+	if (s->posted - s->reported == VERBS_QUEUE || verbs_out(c) + n > s->depth - VERBS_CONTROL) {
+		if (has_room(c) && verbs_out(c) > 0 && !verbs_signal_under_way(s))
+			spri_verbs_flush(c); /* copies, none of which asked, are in the way */
 		return SPRI_AGAIN;
+	}
 	if (w->notify && (int32_t)(s->allowed - s->used) <= 0) {
 		s->starved = true;
 		return SPRI_AGAIN;
@@ -261,6 +273,7 @@ int spri_verbs_post(struct spri_conn *base, const struct spri_write *write)
 	struct ibv_send_wr *last;
 	struct batch b;
 	uint64_t bytes = 0, end;
+	bool copied;
 	int r;
 
 	if (spri_unlikely(c->state != SPRI_CONN_UP)) {
@@ -278,18 +291,22 @@ int spri_verbs_post(struct spri_conn *base, const struct spri_write *write)
 		spri_verbs_refuse(c, "the address of a write wraps around");
 		return 0;
 	}
-	fill(c, write, bytes, &b);
+	copied = fill(c, write, bytes, &b);
 	last = &b.wr[b.n - 1];
 	s->since_signal++;
 	s->bytes_since += bytes;
-	if (!signal_under_way(s) || s->since_signal >= VERBS_SIGNAL_EVERY ||
+	if ((!copied && !verbs_signal_under_way(s)) || s->since_signal >= VERBS_SIGNAL_EVERY ||
 	    s->bytes_since >= VERBS_SIGNAL_BYTES)
 		signal_wr(s, last);
 	s->queue[s->posted++ % VERBS_QUEUE] =
-		(struct verbs_posted){write->cookie, bytes, s->wr_posted};
-	s->bytes_out += bytes;
+		(struct verbs_posted){write->cookie, copied ? 0 : bytes, s->wr_posted, copied};
+	s->bytes_out += copied ? 0 : bytes;
 	s->used += write->notify;
 	p->stats.wire_bytes += bytes + base->port->ops->frame_bytes;
 	hand_over(c, &b.wr[0]);
+	if (copied && s->sent + 1 == s->posted && c->state == SPRI_CONN_UP) {
+		s->sent++;
+		spri_verbs_ready(p);
+	}
 	return 0;
 }

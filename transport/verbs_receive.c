@@ -119,7 +119,7 @@ static void on_sent(struct verbs_conn *c, uint32_t number)
 	while (s->sent != s->posted) {
 		struct verbs_posted *post = &s->queue[s->sent % VERBS_QUEUE];
 
-		if ((int32_t)(post->end - number) > 0)
+		if ((int32_t)(post->end - number) > 0 && !post->copied)
 			break;
 		s->bytes_out -= post->bytes;
 		s->sent++;
@@ -143,16 +143,13 @@ static void on_error(struct verbs_conn *c, const struct ibv_wc *wc)
 			spri_verbs_wc_text(wc->status), ibv_wc_status_str(wc->status));
 }
 
-bool spri_verbs_take(struct verbs_conn *c, struct verbs_events *out)
+bool spri_verbs_take(struct verbs_conn *c, struct ibv_wc *wc, int n, struct verbs_events *out)
 {
-	struct ibv_wc wc[VERBS_BATCH];
-	int n, room;
+	int room = verbs_room(out);
 
-	do {
-		room = (int)spri_min_u64(out->max - out->n, VERBS_BATCH);
-		if (room == 0)
-			return true;
+	if (n == 0 && room > 0)
 		n = ibv_poll_cq(c->cq, room, wc);
+	while (n > 0) {
 		for (int i = 0; i < n; i++) {
 			if (wc[i].status != IBV_WC_SUCCESS)
 				on_error(c, &wc[i]);
@@ -169,9 +166,13 @@ bool spri_verbs_take(struct verbs_conn *c, struct verbs_events *out)
 		}
 		if (c->receive.depth - (c->receive.posted - c->receive.taken) >= VERBS_REPOST)
 			replenish(c);
-	} while (n == room);
+		if (n < room)
+			return false;
+		room = verbs_room(out);
+		n = room > 0 ? ibv_poll_cq(c->cq, room, wc) : 0;
+	}
 	if (n < 0 && c->state != SPRI_CONN_LOST)
 		spri_verbs_lose(c, -EIO, "verbs: the completion queue of %s is broken",
 				c->place->device->name);
-	return false;
+	return room == 0;
 }

@@ -174,8 +174,9 @@ struct verbs_region {
 /* A posted write, as far as SENT needs it. */
 struct verbs_posted {
 	uint64_t cookie;
-	uint64_t bytes;
-	uint32_t end; /* work requests posted when its last one was */
+	uint64_t bytes; /* that are lent; 0 when its work request has a copy */
+	uint32_t end;	/* work requests posted when its last one was */
+	bool copied;	/* the source was lent during post() only */
 };
 
 /* A pair of addresses to try. */
@@ -203,7 +204,7 @@ struct verbs_send {
 	uint32_t depth, inline_bytes, max_gather;
 	uint32_t since_signal; /* writes since then */
 	uint64_t bytes_since;  /* the same in bytes */
-	uint64_t bytes_out;    /* of writes that are not done */
+	uint64_t bytes_out;    /* of writes that are not sent */
 	uint32_t reported, sent, posted;
 	uint32_t allowed, used; /* notifications: by the peer, by us */
 	bool starved;		/* a post was put off for want of allowance */
@@ -271,7 +272,11 @@ static inline struct spri_event *verbs_emit(struct verbs_events *out, struct ver
 	struct spri_event *e = &out->list[out->n++];
 
 	assert(out->n <= out->max);
-	*e = (struct spri_event){.kind = kind, .conn = &c->base};
+	/* not private_data, which only CONNECTED has: a completion's way is to be short */
+	e->kind = kind;
+	e->conn = &c->base;
+	e->cookie = e->immediate = 0;
+	e->status = 0;
 	return e;
 }
 

@@ -284,6 +284,33 @@ Test(verbs, a_peer_that_takes_nothing_is_lost)
 	bench_close(&x);
 }
 
+/*
+ * A write that its work request has a copy of asks the device for nothing; the timer asks in the
+ * end.
+ */
+Test(verbs, copies_are_sent_when_posted)
+{
+	NEED_DEVICE(t);
+	struct bench x;
+	struct spri_event event;
+	const struct verbs_send *s;
+	uint32_t asked;
+
+	bench_open(&x, t, 10 * SECOND);
+	s = &inside(&x.a)->send;
+	cr_assert(pump(&x.w, s->wr_done == s->wr_posted), "the handshake should end");
+	asked = s->wr_signalled;
+	for (uint32_t i = 0; i < VERBS_SIGNAL_EVERY / 2; i++) {
+		cr_assert_eq(end_write(&x.w, &x.a, x.from, source, 8, &x.remote, 0, i), 0, "post");
+		cr_assert_eq(t->poll(x.w.port[0], &event, 1), 1, "SENT should be there at once");
+		cr_assert(event.kind == SPRI_EVENT_SENT && event.cookie == i, "in order");
+	}
+	cr_assert_eq(s->wr_signalled, asked, "no completion should be asked for");
+	cr_assert(pump(&x.w, x.b.n_notify == VERBS_SIGNAL_EVERY / 2), "all should arrive");
+	cr_assert(pump(&x.w, s->wr_done == s->wr_posted), "the timer should ask for the end");
+	bench_close(&x);
+}
+
 /* Many work requests for one write: a device with a small longest message. */
 Test(verbs, writes_are_cut_to_messages)
 {
