@@ -85,7 +85,7 @@ struct spr_exchange_options {
 	size_t n_layers;
 	int per_layer;	     /* 1: k of each layer; 0: k of all (iwp_ring: always per layer) */
 	double momentum;     /* 0 ≤ momentum < 1; then the trainer must not apply its own */
-	double clip;	     /* 0: none; per layer, clip · √(count of it / count) is the bound */
+	double clip;	     /* 0: none; of the whole model, or of each layer by itself */
 	double weight_decay; /* ≥ 0; needs weights */
 	enum spr_dtype wire; /* of values of sparse and masked algorithms */
 	enum spr_codec codec;

@@ -178,8 +178,7 @@ static float clip_scale(const struct spr_exchange *exchange, const struct exchan
 
 	if (exchange->clip == 0)
 		return 1;
-	bound = exchange->clip *
-		sqrt((double)part->count / (double)exchange->n / (double)exchange->comm->n_ranks);
+	bound = exchange->clip / sqrt((double)exchange->comm->n_ranks);
 	norm = spri_norm2(exchange->gradient + part->offset, part->count);
 	return norm > bound ? (float)(bound / norm) : 1; /* NaN is left to selection */
 }
