@@ -131,11 +131,11 @@ struct train_job {
 	double *sample[TRAIN_N_PARTS]; /* milliseconds of each step; owned */
 	struct train_epoch *epochs;    /* config.epochs; owned */
 	uint64_t wire_bytes, value_bytes, merge_ns, commit_ns, repairs; /* of all steps */
-	uint64_t received; /* entries of the results of all steps */
-	bool layered; /* the exchange knows the model's layers */
+	uint64_t received;			/* entries of the results of all steps */
+	bool layered;				/* the exchange knows the model's layers */
 	double layer_density[TRAIN_MAX_LAYERS]; /* sums over the steps of the last epoch */
-	int ready_status;  /* layerwise: the first failure of this step, or 0 */
-	uint64_t digest;   /* of the weights after the last epoch, the same on every rank */
+	int ready_status; /* layerwise: the first failure of this step, or 0 */
+	uint64_t digest;  /* of the weights after the last epoch, the same on every rank */
 	uint64_t start_ns;
 	struct train_summary summary;
 	struct perf_progress bar;
