@@ -33,11 +33,9 @@
  * CRC-32C (4 bytes) behind each, which covers the vector's bit (4 bytes) and the block's number (4
  * bytes), too, so that no block can stand in for another.
  *
- * Saving: a file of another name in the same directory, written, fsync'ed, renamed over the
- * old one, the directory fsync'ed. Whatever fails before the rename leaves the old file,
- * and removes the new one. Restoring: everything is read and checked, the values into the
- * shadows, before vectors and shadows are exchanged. Failures name the path, what was found
- * and what was expected.
+ * Saving replaces the file as a whole (internal/file.h). Restoring: everything is read and checked,
+ * the values into the shadows, before vectors and shadows are exchanged. Failures name the path,
+ * what was found and what was expected.
  */
 #include <context.h>
 #include <errno.h>
@@ -45,9 +43,8 @@
 #include <internal/alloc.h>
 #include <internal/bits.h>
 #include <internal/bytes.h>
+#include <internal/file.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -93,23 +90,6 @@ static void explain(struct spr_exchange *exchange, const char *doing, const char
 }
 
 /* ---- writing ---- */
-
-static int write_all(int fd, const void *data, size_t n)
-{
-	const uint8_t *at = data;
-
-	while (n > 0) {
-		ssize_t done = write(fd, at, n);
-
-		if (done < 0 && errno == EINTR)
-			continue;
-		if (done < 0)
-			return -errno;
-		at += done;
-		n -= (size_t)done;
-	}
-	return 0;
-}
 
 static uint64_t double_bits(double v)
 {
@@ -170,10 +150,10 @@ static int write_parts(const struct spr_exchange *exchange, int fd)
 	for (size_t i = 0; i < exchange->n_parts && r == 0; i++) {
 		pack_part(&exchange->parts[i], p);
 		crc = spri_crc32c(crc, p, PART_BYTES);
-		r = write_all(fd, p, PART_BYTES);
+		r = spri_file_write(fd, p, PART_BYTES);
 	}
 	spri_put_u32(p, crc);
-	return r == 0 ? write_all(fd, p, 4) : r;
+	return r == 0 ? spri_file_write(fd, p, 4) : r;
 }
 
 /* What a block's checksum begins with. */
@@ -198,94 +178,50 @@ static int write_vector(const float *v, uint64_t n, uint32_t vector, int fd, uin
 			spri_put_u32(block + 4 * i, spri_f32_bits(v[first + i]));
 		spri_put_u32(block + 4 * floats,
 			     block_crc(vector, first / BLOCK_FLOATS, block, 4 * floats));
-		r = write_all(fd, block, 4 * floats + 4);
+		r = spri_file_write(fd, block, 4 * floats + 4);
 	}
 	return r;
 }
 
-static int write_file(const struct spr_exchange *exchange, int fd, uint8_t *block)
+/* What is saved, and BLOCK_BYTES + 4 of scratch. */
+struct saving {
+	const struct spr_exchange *exchange;
+	uint8_t *block;
+};
+
+static int write_file(int fd, void *arg)
 {
+	const struct saving *saving = arg;
+	const struct spr_exchange *exchange = saving->exchange;
+	uint8_t *block = saving->block;
 	int r;
 
 	pack_header(exchange, block);
-	r = write_all(fd, block, HEADER_BYTES);
+	r = spri_file_write(fd, block, HEADER_BYTES);
 	if (r == 0)
 		r = write_parts(exchange, fd);
 	if (r == 0 && exchange->residual)
 		r = write_vector(exchange->residual, exchange->n, RESIDUAL, fd, block);
 	if (r == 0 && exchange->velocity)
 		r = write_vector(exchange->velocity, exchange->n, VELOCITY, fd, block);
-	if (r == 0 && fsync(fd) != 0)
-		r = -errno;
 	return r;
-}
-
-/* The directory of a path, opened, and the last part of the path. */
-static int open_directory(const char *path, const char **base)
-{
-	const char *slash = strrchr(path, '/');
-	char *directory;
-	int fd, r = 0;
-
-	*base = slash ? slash + 1 : path;
-	if (!**base)
-		return -EISDIR;
-	directory = spri_strdup(slash ? path : ".");
-	if (!directory)
-		return -ENOMEM;
-	if (slash)
-		directory[slash == path ? 1 : slash - path] = '\0';
-	fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	r = fd < 0 ? -errno : fd;
-	spri_free(directory);
-	return r;
-}
-
-/* Writes beside base in the directory, then renames. */
-static int replace_file(const struct spr_exchange *exchange, int directory, const char *base,
-			uint8_t *block)
-{
-	struct stat there;
-	uint64_t random;
-	char name[40];
-	int fd, r = spri_random_bytes(&random, sizeof random);
-
-	if (r < 0)
-		return r;
-	if (fstatat(directory, base, &there, 0) == 0 && !S_ISREG(there.st_mode))
-		return S_ISDIR(there.st_mode) ? -EISDIR : -EINVAL; /* a device is not replaced */
-	snprintf(name, sizeof name, ".sprxchg-%016llx", (unsigned long long)random);
-	fd = openat(directory, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	if (fd < 0)
-		return -errno;
-	r = write_file(exchange, fd, block);
-	if (close(fd) != 0 && r == 0)
-		r = -errno;
-	if (r == 0 && renameat(directory, name, directory, base) != 0)
-		r = -errno;
-	if (r < 0) {
-		unlinkat(directory, name, 0);
-		return r;
-	}
-	/* Some file systems cannot sync a directory and say EINVAL. */
-	return fsync(directory) != 0 && errno != EINVAL ? -errno : 0;
 }
 
 static int save(const struct spr_exchange *exchange, const char *path)
 {
-	uint8_t *block = spri_alloc(BLOCK_BYTES + 4);
+	struct saving saving = {exchange, spri_alloc(BLOCK_BYTES + 4)};
 	const char *base;
 	int directory, r;
 
-	if (!block)
+	if (!saving.block)
 		return -ENOMEM;
-	directory = open_directory(path, &base);
+	directory = spri_file_directory(path, &base);
 	r = directory;
 	if (directory >= 0) {
-		r = replace_file(exchange, directory, base, block);
+		r = spri_file_replace(directory, base, write_file, &saving);
 		close(directory);
 	}
-	spri_free(block);
+	spri_free(saving.block);
 	return r;
 }
 
