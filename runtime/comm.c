@@ -18,6 +18,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <timeline.h>
 
 /*
  * Why a communicator breaks, as partners tell each other: the place in this table. Ids are not
@@ -312,11 +313,14 @@ static int create(struct spr_context *context, const struct spr_comm_options *op
 	context->comms = comm;
 	r = spri_comm_join(comm, &meeting);
 	meeting.ops->close(&meeting);
-	if (r < 0)
+	if (r < 0) {
 		free_comm(comm, BROKEN_PATIENCE_NS);
-	else
-		*out = comm;
-	return r;
+		return r;
+	}
+	if (context->timeline)
+		comm->number = spri_timeline_join(context->timeline, comm->rank, comm->n_ranks);
+	*out = comm;
+	return 0;
 }
 
 int spr_comm_create(struct spr_context *context, const struct spr_comm_options *options,

@@ -15,6 +15,7 @@ struct spr_comm {
 	struct spr_context *context;
 	struct spr_comm *next; /* in context->comms */
 	uint32_t rank, n_ranks;
+	uint16_t number;      /* of the context's communicators, in the trace; 0 without one */
 	uint32_t window;      /* buffers per lane and direction; the same on all ranks */
 	uint32_t chunk_bytes; /* of one buffer, header included; the same on all ranks */
 	uint32_t n_links;

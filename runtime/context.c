@@ -14,6 +14,7 @@
 #include <kernel.h>
 #include <sim.h>
 #include <string.h>
+#include <timeline.h>
 
 #define MOST_TIMEOUT_NS (1000000 * SPRI_NS_PER_S)
 
@@ -232,9 +233,12 @@ int spr_context_open(const struct spr_context_options *options, struct spr_conte
 	r = read_options(context, options, &transport);
 	if (r < 0)
 		goto free_context;
-	r = init_locks(context);
+	r = spri_timeline_open(&context->timeline, &context->text);
 	if (r < 0)
 		goto free_context;
+	r = init_locks(context);
+	if (r < 0)
+		goto close_timeline;
 	r = spri_context_open_port(context, transport);
 	if (r < 0)
 		goto fini_locks;
@@ -254,6 +258,8 @@ fini_port:
 fini_locks:
 	pthread_cond_destroy(&context->changed);
 	pthread_mutex_destroy(&context->lock);
+close_timeline:
+	spri_timeline_close(context->timeline, "");
 free_context:
 	spri_logf(SPR_LOG_ERROR, "context: %s",
 		  context->text.s[0] ? context->text.s : spr_strerror(r));
@@ -265,11 +271,12 @@ leave:
 
 void spr_context_close(struct spr_context *context)
 {
+	const struct spri_log *before;
+
 	if (!context)
 		return;
+	before = spri_log_enter(&context->log);
 	if (context->comms || context->n_users) {
-		const struct spri_log *before = spri_log_enter(&context->log);
-
 		spri_logf(SPR_LOG_ERROR,
 			  "context: not closed, it has communicators, endpoints or memory");
 		spri_log_enter(before);
@@ -283,6 +290,8 @@ void spr_context_close(struct spr_context *context)
 		pthread_join(context->thread, NULL);
 	}
 	context->transport->fini(context->port);
+	spri_timeline_close(context->timeline, context->sim ? "virtual" : "monotonic");
+	spri_log_enter(before);
 	pthread_cond_destroy(&context->changed);
 	pthread_mutex_destroy(&context->lock);
 	spri_free(context);

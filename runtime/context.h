@@ -21,7 +21,8 @@ struct spri_listener {
 
 struct spr_context {
 	struct spri_log log;
-	struct spri_text text; /* of the last failure that no longer-lived object keeps */
+	struct spri_text text;		/* of the last failure that no longer-lived object keeps */
+	struct spri_timeline *timeline; /* of SPR_TRACE, owned; NULL: no trace */
 	const struct spri_transport *transport;
 	struct spri_port *port; /* owned */
 	bool automatic;	  /* the transport was chosen, not asked for: it may fall back to tcp */

@@ -38,7 +38,8 @@
 	X(PROGRESS_THREAD, "SPR_PROGRESS_THREAD", "0",                                             \
 	  "1: a thread of the library makes progress")                                             \
 	X(ISA, "SPR_ISA", "", "most advanced instruction set to use: c, avx2, avx512")             \
-	X(LOG, "SPR_LOG", "warn", "what the log hook gets: none, error, warn, info, debug")
+	X(LOG, "SPR_LOG", "warn", "what the log hook gets: none, error, warn, info, debug")        \
+	X(TRACE, "SPR_TRACE", "", "file for a trace of every chunk; each rank writes FILE.RANK")
 
 #define SPRI_ENV_ENUM(id, name, value, meaning) SPRI_ENV_##id,
 enum spri_env { SPRI_ENV_VARIABLES(SPRI_ENV_ENUM) SPRI_ENV_COUNT };

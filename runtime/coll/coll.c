@@ -68,6 +68,7 @@ void spri_op_init(struct spri_op *op, struct spr_comm *comm, const struct spri_a
 	memset(op, 0, sizeof *op);
 	op->comm = comm;
 	op->algo = algo;
+	op->taken.peer = SPRI_NO_RANK;
 }
 
 /* What all ranks must agree on. */

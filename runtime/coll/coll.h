@@ -24,6 +24,7 @@
 #include <comm.h>
 #include <sparring/coll.h>
 #include <sparring/request.h>
+#include <timeline.h>
 
 struct spri_op;
 
@@ -127,7 +128,8 @@ struct spri_op {
 
 	uint64_t start_ns, end_ns, deadline_ns;
 	struct spr_request_stats stats;
-	uint32_t waiting_for; /* the rank that the last SPRI_AGAIN was about */
+	uint32_t waiting_for;		  /* the rank that the last SPRI_AGAIN was about */
+	struct spri_timeline_chunk taken; /* the last one received, for the trace */
 	bool done;
 	int status;	       /* when done */
 	struct spri_text text; /* when failed */
@@ -217,8 +219,10 @@ int spri_transfer_receive(struct spri_op *op, uint32_t from, uint32_t round,
 			  struct spri_chunk *chunk) SPRI_MUST;
 void spri_transfer_release(struct spri_op *op, uint32_t from);
 
-/* Time of the context, for merge_ns. */
+/* Time of the context. */
 uint64_t spri_op_now(const struct spri_op *op);
+/* A merge that began at start_ns is over: it counts in the statistics, and stands in the trace. */
+void spri_op_merged(struct spri_op *op, uint64_t start_ns);
 
 /* ---- starting and ending (coll.c, request.c) ---- */
 

@@ -287,6 +287,6 @@ int spri_masks_unite(struct spri_op *op, struct spri_masks *masks, uint64_t **in
 			r = unite_two(masks, i, i + step);
 	if (r == 0)
 		r = own_union(op, masks, index, count);
-	op->stats.merge_ns += spri_op_now(op) - start_ns;
+	spri_op_merged(op, start_ns);
 	return r;
 }

@@ -290,7 +290,7 @@ static int merge_chunk(struct spri_op *op, uint32_t from, const struct spri_chun
 		merge_some(op, &t->chunk,
 			   spri_sparse_reach(t->own.index + t->merged, t->end - t->merged,
 					     receiving->after));
-	op->stats.merge_ns += spri_op_now(op) - start_ns;
+	spri_op_merged(op, start_ns);
 	return 0;
 }
 
@@ -343,7 +343,7 @@ static void end_round(struct spri_op *op, uint32_t s)
 	end_block(op, b);
 	if (s == n_ranks - 1)
 		keep_block(op, b);
-	op->stats.merge_ns += spri_op_now(op) - start_ns;
+	spri_op_merged(op, start_ns);
 }
 
 /* Moves n entries down to the end of a list. */

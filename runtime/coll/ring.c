@@ -114,7 +114,7 @@ static int take_chunk(struct spri_op *op, const struct spri_ring *ring, uint32_t
 	else
 		r = spri_codec_find(SPRI_CODEC_DENSE)
 			    ->decode(chunk, NULL, ring->out + chunk->base, 0, ring->count);
-	op->stats.merge_ns += spri_op_now(op) - start_ns;
+	spri_op_merged(op, start_ns);
 	op->cursor.receiving.entries += chunk->count;
 	return r;
 }

@@ -16,6 +16,7 @@
 #include <coll/slots.h>
 #include <comm.h>
 #include <string.h>
+#include <timeline.h>
 
 #define COOKIE_CONTROL 0xffu /* writes without a staging buffer */
 
@@ -133,6 +134,30 @@ void spri_slots_flush(struct spr_comm *comm)
 				return_credits(&comm->links[i], lane);
 }
 
+/* Whoever takes the chunk reads its header again, and reports what is wrong with it. */
+static void trace_arrival(const struct spri_link *link, unsigned lane, uint32_t number)
+{
+	const struct spr_comm *comm = link->comm;
+	struct spri_timeline_event event = {
+		.kind = SPRI_TIMELINE_ARRIVE,
+		.lane = (uint8_t)lane,
+		.comm = comm->number,
+		.rank = comm->rank,
+		.start_ns = spri_context_now(comm->context),
+	};
+	struct spri_chunk chunk;
+	struct spri_text ignored;
+
+	if (spri_chunk_unpack(link->landing + buffer_offset(comm, lane, number), comm->chunk_bytes,
+			      &chunk, &ignored) < 0)
+		return;
+	event.algo = chunk.algo;
+	event.number = chunk.seq;
+	event.end_ns = event.start_ns;
+	event.chunk = spri_timeline_chunk(link->rank, number, &chunk);
+	spri_timeline_add(comm->context->timeline, &event);
+}
+
 int spri_slots_arrived(struct spri_link *link, unsigned lane, uint32_t number)
 {
 	struct spri_lane *l;
@@ -143,6 +168,8 @@ int spri_slots_arrived(struct spri_link *link, unsigned lane, uint32_t number)
 	if (number != (l->arrived & SPRI_IMM_NUMBER) ||
 	    l->arrived - l->consumed >= link->comm->window)
 		return SPR_EPROTOCOL;
+	if (link->comm->context->timeline)
+		trace_arrival(link, lane, l->arrived);
 	l->arrived++;
 	return 0;
 }

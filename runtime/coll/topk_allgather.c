@@ -130,7 +130,7 @@ static void sum_all(struct spri_op *op)
 	spri_op_report_finite(op, &finite, SPRI_NO_RANK);
 	op->sum = (struct spri_list){from->index, from->value, t->parts[0].count, from->capacity};
 	op->adopted = t->errors;
-	op->stats.merge_ns += spri_op_now(op) - start_ns;
+	spri_op_merged(op, start_ns);
 }
 
 static int topk_step(struct spri_op *op)

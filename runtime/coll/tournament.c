@@ -164,7 +164,7 @@ static int merge_chunk(struct spri_op *op, uint32_t from, const struct spri_chun
 		t->chunk.count = 0;
 		merge_some(op, t->mine.count - t->merged, &t->chunk, ours_first);
 	}
-	op->stats.merge_ns += spri_op_now(op) - start_ns;
+	spri_op_merged(op, start_ns);
 	return 0;
 }
 
@@ -217,7 +217,7 @@ int spri_tournament_merge_stream(struct spri_op *op, uint32_t from, uint32_t rou
 	join_late(t);
 	t->sum.count = 0;
 	merge_some(op, t->mine.count, &t->found, ours_first);
-	op->stats.merge_ns += spri_op_now(op) - start_ns;
+	spri_op_merged(op, start_ns);
 	return 0;
 }
 
@@ -298,7 +298,7 @@ void spri_tournament_cut(struct spri_op *op, const struct spri_bracket *bracket,
 	adopt(op, &t->trimmed);
 	adopt(op, &t->errors);
 	swap_lists(&t->mine, &t->sum);
-	op->stats.merge_ns += spri_op_now(op) - start_ns;
+	spri_op_merged(op, start_ns);
 }
 
 int spri_tournament_join(struct spri_op *op, uint32_t from, uint32_t round)

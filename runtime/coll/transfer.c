@@ -50,6 +50,33 @@ uint64_t spri_op_now(const struct spri_op *op)
 	return spri_context_now(op->comm->context);
 }
 
+/* One event of the trace: what op did since start_ns with a chunk. */
+static void add_event(const struct spri_op *op, enum spri_timeline_kind kind, uint64_t start_ns,
+		      const struct spri_timeline_chunk *chunk)
+{
+	const struct spr_comm *comm = op->comm;
+	const struct spri_timeline_event event = {
+		.kind = kind,
+		.algo = op->algo->id,
+		.lane = (uint8_t)op->lane,
+		.comm = comm->number,
+		.rank = comm->rank,
+		.start_ns = start_ns,
+		.end_ns = spri_op_now(op),
+		.number = op->seq,
+		.chunk = *chunk,
+	};
+
+	spri_timeline_add(comm->context->timeline, &event);
+}
+
+void spri_op_merged(struct spri_op *op, uint64_t start_ns)
+{
+	op->stats.merge_ns += spri_op_now(op) - start_ns;
+	if (op->comm->context->timeline)
+		add_event(op, SPRI_TIMELINE_MERGE, start_ns, &op->taken);
+}
+
 uint32_t spri_transfer_room(const struct spri_op *op, uint8_t codec)
 {
 	return spri_codec_find(codec)->most(op->comm->chunk_bytes - SPRI_CHUNK_HEADER, op->dtype);
@@ -76,6 +103,8 @@ static int send_chunk(struct spri_op *op, uint32_t to, const struct spri_codec *
 		      struct spri_chunk *chunk, const struct spri_block *block, uint64_t position)
 {
 	struct spri_link *link = spri_comm_link(op->comm, to);
+	bool traced = op->comm->context->timeline;
+	uint64_t start_ns = traced ? spri_op_now(op) : 0;
 	const char *why;
 	uint8_t *buffer;
 	int r;
@@ -100,6 +129,12 @@ static int send_chunk(struct spri_op *op, uint32_t to, const struct spri_codec *
 	chunk->outcome = op->outcome;
 	spri_chunk_pack(buffer, chunk);
 	r = spri_slots_send(link, op->lane, op->seq, SPRI_CHUNK_HEADER + chunk->payload_bytes);
+	if (r == 0 && traced) {
+		const struct spri_timeline_chunk posted =
+			spri_timeline_chunk(to, link->lanes[op->lane].sent - 1, chunk);
+
+		add_event(op, SPRI_TIMELINE_POST, start_ns, &posted);
+	}
 	if (r == 0 && codec->valued)
 		op->stats.value_bytes += (uint64_t)spri_dtype_bytes(op->dtype) * chunk->count;
 	if (r < 0) {
@@ -251,6 +286,8 @@ int spri_transfer_receive(struct spri_op *op, uint32_t from, uint32_t round,
 			      chunk->dtype, (unsigned)op->dtype);
 		return spri_trace(SPR_EPROTOCOL);
 	}
+	if (op->comm->context->timeline)
+		op->taken = spri_timeline_chunk(from, link->lanes[op->lane].consumed, chunk);
 	return 0;
 }
 

@@ -64,6 +64,7 @@ struct part_step {
 	double sent_squares; /* Euclidean norm of the selected entries, squared */
 	double rms;	     /* of the weights, for the next step */
 	uint64_t select_ns;
+	uint64_t piece_ns; /* for the trace: when the piece of selection under way began */
 };
 
 struct exchange_part {
@@ -202,12 +203,12 @@ void spri_exchange_await_idle(struct spr_exchange *exchange);
 /* ---- step.c ---- */
 
 /*
- * While a part is selected from, when steps are pipelined: makes progress, and hands the first n
- * candidates on to the part's stream, if it has one. Lock not held.
+ * While a part is selected from, when steps are pipelined: hands the candidates found so far (NULL:
+ * there is nothing to hand on yet) to the part's stream, if it has one, and makes progress. Lock
+ * not held.
  */
-void spri_exchange_progress(struct spr_exchange *exchange);
-void spri_exchange_feed(struct spr_exchange *exchange, struct exchange_part *part,
-			const struct spri_list *candidates);
+void spri_exchange_progress(struct spr_exchange *exchange, struct exchange_part *part,
+			    const struct spri_list *candidates);
 /* Entries of this part are sent while they are selected. The same on all ranks. */
 bool spri_part_streams(const struct spr_exchange *exchange, const struct exchange_part *part);
 

@@ -66,7 +66,7 @@ static void walk(struct spr_exchange *exchange, struct exchange_part *part,
 		sums->weight_squares += s->weight_squares;
 		sums->finite.bad_index = spri_min_u64(sums->finite.bad_index, s->bad_index);
 		sums->finite.dropped += s->dropped;
-		spri_exchange_progress(exchange);
+		spri_exchange_progress(exchange, part, NULL);
 	}
 	*s = all;
 }

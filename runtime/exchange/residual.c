@@ -251,10 +251,7 @@ static int select_sparse(struct spr_exchange *exchange, struct exchange_part *pa
 	spri_select_begin(&s, &walk);
 	while (spri_select_some(&walk, SEGMENT)) {
 		/* 0, 1: nothing is known of what will be selected */
-		if (walk.floor > 1)
-			spri_exchange_feed(exchange, part, &walk.found);
-		else
-			spri_exchange_progress(exchange);
+		spri_exchange_progress(exchange, part, walk.floor > 1 ? &walk.found : NULL);
 	}
 	spri_select_end(&walk);
 	part->now.floor = walk.floor;

@@ -93,8 +93,9 @@ static void add_stats(struct spr_exchange *exchange, struct spri_op *request)
 
 static void commit(struct spr_exchange *exchange)
 {
+	struct spr_context *context = exchange->comm->context;
 	struct spr_exchange_stats *stats = &exchange->stats;
-	uint64_t before = spri_context_now(exchange->comm->context);
+	uint64_t before = spri_context_now(context);
 
 	spri_residual_commit(exchange);
 	exchange->has_sum = exchange->algo->kind != SPRI_ALGO_DENSE;
@@ -108,7 +109,16 @@ static void commit(struct spr_exchange *exchange)
 		stats->adopted += part->op->adopted.count;
 		stats->repairs += part->now.repaired;
 	}
-	stats->commit_ns = spri_context_now(exchange->comm->context) - before;
+	stats->commit_ns = spri_context_now(context) - before;
+	if (context->timeline)
+		spri_timeline_add(context->timeline, &(struct spri_timeline_event){
+							     .kind = SPRI_TIMELINE_COMMIT,
+							     .algo = exchange->algo->id,
+							     .start_ns = before,
+							     .end_ns = before + stats->commit_ns,
+							     .number = exchange->step - 1,
+							     .entries = stats->received,
+						     });
 }
 
 /* All parts are done: all or nothing. Lock held. */
@@ -243,19 +253,6 @@ static void append_behind(struct spri_list *to, const struct spri_list *from, ui
 	}
 }
 
-void spri_exchange_feed(struct spr_exchange *exchange, struct exchange_part *part,
-			const struct spri_list *candidates)
-{
-	const struct spri_log *before;
-
-	if (part->op->streamed) {
-		before = spri_context_enter(exchange->comm->context);
-		append_behind(&part->stream.found, candidates, spri_stream_ahead(part->now.k));
-		spri_context_leave(exchange->comm->context, before);
-	}
-	spri_exchange_progress(exchange);
-}
-
 /* Selection is over: the rest, the late ones, the cut. Lock held. */
 static void close_stream(struct spr_exchange *exchange, struct exchange_part *part, int status,
 			 uint64_t index)
@@ -284,17 +281,42 @@ static void close_stream(struct spr_exchange *exchange, struct exchange_part *pa
 	stream->open = false;
 }
 
-void spri_exchange_progress(struct spr_exchange *exchange)
+/* A piece of selection is over: `entries` of the part were found so far. */
+static void end_piece(const struct spr_exchange *exchange, const struct exchange_part *part,
+		      uint64_t entries)
+{
+	struct spr_context *context = exchange->comm->context;
+
+	if (context->timeline)
+		spri_timeline_add(context->timeline,
+				  &(struct spri_timeline_event){
+					  .kind = SPRI_TIMELINE_SELECT,
+					  .algo = part->algo->id,
+					  .start_ns = part->now.piece_ns,
+					  .end_ns = spri_context_now(context),
+					  .number = exchange->step,
+					  .entries = entries,
+					  .part = (uint32_t)(part - exchange->parts),
+				  });
+}
+
+void spri_exchange_progress(struct spr_exchange *exchange, struct exchange_part *part,
+			    const struct spri_list *candidates)
 {
 	struct spr_context *context = exchange->comm->context;
 	const struct spri_log *before;
 
 	if (!exchange->pipeline || exchange->n_launched == 0)
 		return;
+	end_piece(exchange, part, candidates ? candidates->count : part->selected.count);
 	before = spri_context_enter(context);
+	if (part->op->streamed && candidates)
+		append_behind(&part->stream.found, candidates, spri_stream_ahead(part->now.k));
 	if (!context->threaded && !context->poller)
 		(void)!spri_progress(context); /* a broken port ends the operations */
 	spri_context_leave(context, before);
+	if (context->timeline)
+		part->now.piece_ns = spri_context_now(context);
 }
 
 /* Step 2 of a part; without the lock. Returns 0, or what to launch in failed mode. */
@@ -305,10 +327,12 @@ static int select_part(struct spr_exchange *exchange, struct exchange_part *part
 
 	*index = SPRI_NO_INDEX;
 	part->selected.count = 0;
+	part->now.piece_ns = before;
 	if (r == 0 && !exchange->gradient)
 		r = SPR_EARGUMENT;
 	if (r == 0)
 		r = spri_residual_select(exchange, part, index);
+	end_piece(exchange, part, part->selected.count);
 	part->now.select_ns = spri_context_now(exchange->comm->context) - before;
 	return r;
 }

@@ -36,6 +36,11 @@ uint64_t spri_op_now(const struct spri_op *op)
 	return 0;
 }
 
+void spri_op_merged(struct spri_op *op, uint64_t start_ns)
+{
+	op->stats.merge_ns += spri_op_now(op) - start_ns;
+}
+
 uint32_t spri_transfer_room(const struct spri_op *op, uint8_t codec)
 {
 	return (op->comm->chunk_bytes - SPRI_CHUNK_HEADER) / (codec == SPRI_CODEC_RAW32	  ? 8
