@@ -3,12 +3,12 @@
 /*
  * Entries that an operation sends while its caller still selects (algorithms whose row says
  * `streams`). The exact cut is known when selection ends, so what goes ahead are *candidates*: all
- * entries above the threshold carried over from the step before, as far as the scan has come.
+ * entries not below where the cut is expected, as far as the scan has come.
  *
  *   1. the operation is launched with an open stream; the caller appends candidates to `found`, in
  *      index order, under the lock
  *   2. selection is over: the caller appends the selected entries behind the last candidate, puts
- *      those that the threshold had missed before it into `late`, names the cut, sets op->in_list
+ *      those of before it that are below that into `late`, names the cut, sets op->in_list
  *      and closes the stream
  *   3. the receiver drops what lies below the cut; it stays in the sender's residual
  *

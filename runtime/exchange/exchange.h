@@ -55,10 +55,9 @@ struct part_step {
 	int failed;	    /* 0, or what selection found: launched in failed mode */
 	uint64_t bad_index; /* where */
 	uint32_t threshold; /* for the next step */
-	uint32_t floor;	    /* sparse: key that candidates were asked for */
+	uint32_t ahead_key; /* sparse: least key of what goes ahead of the cut; 0: nothing does */
 	uint32_t cut_key;   /* sparse: what selection made of them */
 	uint64_t cut_index;
-	uint64_t fed; /* candidates in the stream */
 	bool repaired;
 	uint64_t dropped;
 	double sent_squares; /* Euclidean norm of the selected entries, squared */
@@ -70,7 +69,14 @@ struct part_step {
 struct exchange_part {
 	uint64_t offset, count;
 	const struct spri_algo *algo;
-	uint32_t threshold;		   /* carried to the next selection; 0: none */
+	uint32_t threshold; /* carried to the next selection; 0: none */
+	/*
+	 * Where the cut is expected, for streams: its key in the last step (0: not known) and how
+	 * it rose of late. Candidates below are not worth sending ahead; the threshold is lower, so
+	 * that selection need not repair. Not saved: no result hangs on it.
+	 */
+	uint32_t last_cut;
+	int32_t rise;
 	struct exchange_steering steering; /* masked */
 	struct spri_list selected; /* scratch, lent to the operation; owned. masked: no values */
 	struct spri_stream stream; /* its lists are owned; lent to the operation */

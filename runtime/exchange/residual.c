@@ -249,12 +249,9 @@ static int select_sparse(struct spr_exchange *exchange, struct exchange_part *pa
 	double norm;
 
 	spri_select_begin(&s, &walk);
-	while (spri_select_some(&walk, SEGMENT)) {
-		/* 0, 1: nothing is known of what will be selected */
-		spri_exchange_progress(exchange, part, walk.floor > 1 ? &walk.found : NULL);
-	}
+	while (spri_select_some(&walk, SEGMENT))
+		spri_exchange_progress(exchange, part, part->now.ahead_key ? &walk.found : NULL);
 	spri_select_end(&walk);
-	part->now.floor = walk.floor;
 	part->now.cut_key = s.cut_key;
 	part->now.cut_index = s.cut_index;
 	norm = spri_norm2(s.value, s.count);
@@ -354,12 +351,26 @@ static void append_sum(struct spr_exchange *exchange, const struct exchange_part
 	sum->count += from->count;
 }
 
+/*
+ * Residuals that grow raise the cut from step to step, and a rotation of data makes it swing: the
+ * rise is followed by a quarter of what is new.
+ */
+static void expect_cut(struct exchange_part *part)
+{
+	int32_t cut = (int32_t)part->now.cut_key; /* keys have 31 bits */
+
+	if (part->last_cut > 0)
+		part->rise += (cut - (int32_t)part->last_cut - part->rise) / 4;
+	part->last_cut = part->now.cut_key;
+}
+
 static void commit_sparse(struct spr_exchange *exchange, struct exchange_part *part)
 {
 	float *residual = exchange->residual + part->offset;
 	const struct spri_op *op = part->op;
 
 	part->threshold = part->now.threshold;
+	expect_cut(part);
 	if (part->algo->kind == SPRI_ALGO_MASKED) {
 		for (uint64_t i = 0; i < op->sum.count; i++) {
 			float *a = &residual[op->sum.index[i]];

@@ -455,6 +455,8 @@ static void take_over(struct spr_exchange *exchange, const struct header *h,
 	exchange->velocity_shadow = velocity;
 	for (size_t i = 0; i < exchange->n_parts; i++) {
 		exchange->parts[i].threshold = parts[i].threshold;
+		exchange->parts[i].last_cut = 0;
+		exchange->parts[i].rise = 0;
 		exchange->parts[i].steering = parts[i].steering;
 	}
 	exchange->step = h->step;

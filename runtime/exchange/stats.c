@@ -120,6 +120,8 @@ int spr_exchange_reset(struct spr_exchange *exchange)
 		memset(exchange->velocity, 0, exchange->n * sizeof *exchange->velocity);
 	for (size_t i = 0; i < exchange->n_parts; i++) {
 		exchange->parts[i].threshold = 0;
+		exchange->parts[i].last_cut = 0;
+		exchange->parts[i].rise = 0;
 		exchange->parts[i].steering = (struct exchange_steering){0};
 	}
 	exchange->step = 0;

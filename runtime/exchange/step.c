@@ -239,8 +239,12 @@ bool spri_part_streams(const struct spr_exchange *exchange, const struct exchang
 	       part->count >= STREAM_LEAST;
 }
 
-/* Appends those of `from` that come behind the last one, at most `most` in all. */
-static void append_behind(struct spri_list *to, const struct spri_list *from, uint64_t most)
+/*
+ * Appends those of `from` that come behind the last one and whose key is `least` at least; at most
+ * `most` in all.
+ */
+static void append_behind(struct spri_list *to, const struct spri_list *from, uint32_t least,
+			  uint64_t most)
 {
 	uint64_t i = from->count;
 
@@ -248,6 +252,8 @@ static void append_behind(struct spri_list *to, const struct spri_list *from, ui
 	while (i > 0 && (to->count == 0 || from->index[i - 1] > to->index[to->count - 1]))
 		i--;
 	for (; i < from->count && to->count < most; i++) {
+		if (spri_f32_key(from->value[i]) < least)
+			continue;
 		to->index[to->count] = from->index[i];
 		to->value[to->count++] = from->value[i];
 	}
@@ -265,15 +271,15 @@ static void close_stream(struct spr_exchange *exchange, struct exchange_part *pa
 	if (status < 0)
 		spri_op_report(part->op, status, exchange->comm->rank, index);
 	stream->late.count = 0;
-	for (uint64_t i = 0; any && part->now.repaired && i < selected->count; i++) {
+	for (uint64_t i = 0; any && i < selected->count; i++) {
 		if (selected->index[i] > last)
 			break;
-		if (spri_f32_key(selected->value[i]) >= part->now.floor)
+		if (spri_f32_key(selected->value[i]) >= part->now.ahead_key)
 			continue; /* went ahead */
 		stream->late.index[stream->late.count] = selected->index[i];
 		stream->late.value[stream->late.count++] = selected->value[i];
 	}
-	append_behind(&stream->found, selected, UINT64_MAX);
+	append_behind(&stream->found, selected, 0, UINT64_MAX);
 	stream->cut_key = part->now.cut_key;
 	stream->cut_index = part->now.cut_index;
 	part->op->in_list = (struct spr_sparse){
@@ -311,7 +317,8 @@ void spri_exchange_progress(struct spr_exchange *exchange, struct exchange_part 
 	end_piece(exchange, part, candidates ? candidates->count : part->selected.count);
 	before = spri_context_enter(context);
 	if (part->op->streamed && candidates)
-		append_behind(&part->stream.found, candidates, spri_stream_ahead(part->now.k));
+		append_behind(&part->stream.found, candidates, part->now.ahead_key,
+			      spri_stream_ahead(part->now.k));
 	if (!context->threaded && !context->poller)
 		(void)!spri_progress(context); /* a broken port ends the operations */
 	spri_context_leave(context, before);
@@ -451,9 +458,19 @@ static void draw(struct spr_exchange *exchange)
 		exchange->proposes |= (uint32_t)exchange->drawn[i] == exchange->comm->rank;
 }
 
+/* At least 1, so that zeros stay out. */
+static uint32_t key_ahead(uint32_t last_cut, int32_t rise)
+{
+	int64_t key = (int64_t)last_cut + rise;
+
+	return key < 1 ? 1 : (uint32_t)key;
+}
+
 static void begin_part(struct spr_exchange *exchange, struct exchange_part *part)
 {
 	part->now = (struct part_step){.threshold = part->threshold};
+	if (part->last_cut > 0)
+		part->now.ahead_key = key_ahead(part->last_cut, part->rise);
 	part->now.k = part->algo->kind == SPRI_ALGO_DENSE
 			      ? part->count
 			      : spri_density_k(exchange->density, part->count);
