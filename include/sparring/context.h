@@ -57,7 +57,7 @@ SPR_API int spr_context_open(const struct spr_context_options *options, struct s
 
 /*
  * Closes a context whose communicators are destroyed. Accepts NULL.
- * Blocks: at most a second, to say goodbye to peers.
+ * Blocks: no; goodbyes were said when communicators and endpoints were destroyed.
  */
 SPR_API void spr_context_close(struct spr_context *context);
 
