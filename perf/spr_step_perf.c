@@ -151,7 +151,10 @@ static int one_step(struct bench *b, int way, const float *gradient, double *ms,
 	if (r < 0)
 		fail(b, spr_request_error(request), r);
 	spr_request_destroy(request);
-	return r < 0 ? r : spr_exchange_stats(b->exchange[way], stats);
+	if (r < 0)
+		return r;
+	r = spr_exchange_stats(b->exchange[way], stats);
+	return r < 0 ? fail(b, "reading statistics", r) : 0;
 }
 
 /* The slowest rank's times of an iteration. */

@@ -99,8 +99,9 @@ struct spr_exchange_options {
 /*
  * Makes an exchange; collective only in that every rank must pass the same options.
  * Ownership: *out is given: spr_exchange_destroy, before its communicator's. Memory: 8 bytes per
- * parameter (16 with momentum), and lists of k entries. Blocks: no. Returns: 0; SPR_EARGUMENT,
- * negative errno.
+ * parameter (16 with momentum), lists of k entries, and 4 more where layers are dense; for iwp_ring
+ * the lists have room for the whole model, of which only what masks fill is ever touched. Blocks:
+ * no. Returns: 0; SPR_EARGUMENT, negative errno.
  */
 SPR_API int spr_exchange_create(struct spr_comm *comm, const struct spr_exchange_options *options,
 				struct spr_exchange **out);
@@ -133,7 +134,8 @@ SPR_API int spr_exchange_start(struct spr_exchange *exchange, const float *gradi
  * Begins a step whose layers are handed over one at a time by spr_exchange_ready, as
  * backpropagation finishes them. gradient and update as above, but gradient is lent until the
  * request is done. spr_request_wait answers SPR_EBUSY while layers are missing; destroying the
- * request then fails the step on every rank. Returns: as spr_exchange_start.
+ * request then fails the step on every rank, provided that the others hand over what is missing
+ * the last layer first. Returns: as spr_exchange_start.
  */
 SPR_API int spr_exchange_begin(struct spr_exchange *exchange, const float *gradient, float *update,
 			       struct spr_request **out_request);

@@ -41,7 +41,7 @@ static int send_list(struct spri_op *op, uint32_t to, uint32_t round, uint32_t i
 		int r;
 
 		if (left < least)
-			return SPRI_AGAIN;
+			break;
 		n = codec->fit(block.index, left, op->comm->chunk_bytes - SPRI_CHUNK_HEADER,
 			       op->dtype);
 		r = spri_transfer_send_part(op, to, round, codec->id, &block, 0, n, false);
@@ -49,7 +49,10 @@ static int send_list(struct spri_op *op, uint32_t to, uint32_t round, uint32_t i
 			return r;
 		sending->position += n;
 	}
-	return least > 0 ? SPRI_AGAIN : 0;
+	if (least == 0)
+		return 0;
+	op->waiting_for = op->comm->rank; /* which is still selecting */
+	return SPRI_AGAIN;
 }
 
 static int send_cut(struct spri_op *op, uint32_t to, uint32_t round)
@@ -129,6 +132,14 @@ static int take_cut(struct spri_op *op, uint32_t from, const struct spri_chunk *
 	return found->count + late->count > spri_sparse_keep(op) ? malformed(op, from, chunk) : 0;
 }
 
+/* Blocks come in order, and the cut last. */
+static bool out_of_order(const struct spri_chunk *chunk, bool last, const struct spri_list *late)
+{
+	if (last != (chunk->codec == SPRI_CODEC_BYTES) || last != (chunk->block == CUT))
+		return true;
+	return !last && (chunk->block > LATE || (chunk->block == FOUND && late->count > 0));
+}
+
 int spri_stream_receive(struct spri_op *op, uint32_t from, uint32_t round, struct spri_list *found,
 			struct spri_list *late)
 {
@@ -145,7 +156,7 @@ int spri_stream_receive(struct spri_op *op, uint32_t from, uint32_t round, struc
 		last = chunk.flags & SPRI_CHUNK_LAST_OF_ROUND;
 		if (spri_op_failed(op))
 			r = 0;
-		else if (last != (chunk.codec == SPRI_CODEC_BYTES) || (!last && chunk.block > LATE))
+		else if (out_of_order(&chunk, last, late))
 			r = malformed(op, from, &chunk);
 		else if (last)
 			r = take_cut(op, from, &chunk, found, late);

@@ -35,15 +35,16 @@ int spri_tournament_start(struct spri_op *op, uint32_t n_cuts)
 	uint64_t adopted = spri_min_u64(rounded + n_cuts * (cut + rounded),
 					op->length + spri_max_u64(cut, rounded));
 	uint64_t sum = n_cuts > 0 ? 2 * keep : keep;
+	uint64_t stream = op->streamed ? spri_stream_most(keep) : 0;
 	const uint64_t capacities[N_LISTS] = {
-		[MINE] = sum,
-		[SUM] = sum,
+		[MINE] = spri_max_u64(sum, stream), /* takes turns with sum, and that with found */
+		[SUM] = spri_max_u64(sum, stream),
 		[CHUNK] = spri_min_u64(keep, spri_transfer_room(op, op->list_codec)),
 		[TRIMMED] = cut,
 		[ERRORS] = rounded,
 		[ADOPTED] = adopted,
 		[ADOPTED_NEXT] = adopted,
-		[FOUND] = op->streamed ? spri_stream_most(keep) : 0,
+		[FOUND] = stream,
 		[LATE] = op->streamed ? keep : 0,
 	};
 	struct spri_list lists[N_LISTS];
@@ -77,8 +78,10 @@ static int await_mine(struct spri_op *op)
 
 	if (!t || t->has_mine || spri_op_failed(op))
 		return 0;
-	if (op->stream->open)
+	if (op->stream->open) {
+		op->waiting_for = op->comm->rank;
 		return SPRI_AGAIN;
+	}
 	take_mine(op);
 	return 0;
 }
@@ -211,12 +214,13 @@ int spri_tournament_merge_stream(struct spri_op *op, uint32_t from, uint32_t rou
 
 	if (r == 0)
 		r = await_mine(op);
-	if (r || !t || spri_op_failed(op))
+	if (r || !t || t->joined || spri_op_failed(op))
 		return r;
 	start_ns = spri_op_now(op);
 	join_late(t);
 	t->sum.count = 0;
 	merge_some(op, t->mine.count, &t->found, ours_first);
+	t->joined = true; /* called again while this rank is still sending */
 	spri_op_merged(op, start_ns);
 	return 0;
 }
@@ -350,6 +354,7 @@ void spri_tournament_next(struct spri_op *op, uint32_t phase, uint32_t round)
 		t->sum.count = 0;
 		t->found.count = 0;
 		t->late.count = 0;
+		t->joined = false;
 	}
 }
 

@@ -29,6 +29,7 @@ struct spri_tournament {
 	struct spri_list trimmed;      /* of this round */
 	struct spri_list errors;       /* likewise: of rounding */
 	struct spri_list found, late;  /* of a partner that streams */
+	bool joined;		       /* they are merged with mine */
 	bool has_mine;		       /* mine is there: a stream was closed */
 	struct spri_list adopted;      /* up to now */
 	struct spri_list adopted_next; /* being merged: adopted and more */

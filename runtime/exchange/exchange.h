@@ -11,6 +11,7 @@
  *   IDLE ──begin──► OPEN ──ready──► SELECTING ──► OPEN            parts are still missing
  *                    ▲                  │ └─────► IN_FLIGHT       the last one was launched
  *                    └──────────────────┘
+ *   OPEN ──abandon, or launch of what was selected before──► IN_FLIGHT
  *   IN_FLIGHT, or SELECTING when the last part was done at once ──last part done──► IDLE
  *   IDLE ──save, restore, stats──► READING ──► IDLE
  *
@@ -76,7 +77,7 @@ struct exchange_part {
 	 * that selection need not repair. Not saved: no result hangs on it.
 	 */
 	uint32_t last_cut;
-	int32_t rise;
+	int64_t rise;
 	struct exchange_steering steering; /* masked */
 	struct spri_list selected; /* scratch, lent to the operation; owned. masked: no values */
 	struct spri_stream stream; /* its lists are owned; lent to the operation */

@@ -10,7 +10,8 @@
  *           on which I falls off (for an exponential distribution it is the mean). Smoothed, as one
  *           heavy element moves the variance far.
  *   factor  is corrected after each step by the density d of the union, target t:
- *           factor ·= 1 + (d − t) / (2 t), between 1/2 and 2. At rest the mean of d is t.
+ *           factor ·= 1 + (d − t) / (2 t), between 1/2 and 2. At rest the mean of d is t. When
+ *           d is beyond 4 t (gradients that come back after steps without any), it begins again.
  *
  * With random choice the expected density is E[min(1, I / threshold)] ≤ mean / threshold. The first
  * step knows no ratio: each broadcaster takes threshold = mean / t, an upper bound, and factor
@@ -33,6 +34,8 @@
 #define SEGMENT ((uint64_t)1 << 17)
 /* How much of the ratio is that of the last step. */
 #define NEWS 0.1
+/* Bounds of the factor, and their inverse; far from anything that a gradient asks for. */
+#define LEAST_FACTOR 1e-30
 /* The lowest denominator there is: weights that are all zero have no rms. */
 #define LEAST_FLOOR 1e-12
 
@@ -149,14 +152,14 @@ int spri_importance_select(struct spr_exchange *exchange, struct exchange_part *
 
 static double clamp(double x, double least, double most)
 {
-	return x < least ? least : x > most ? most : x; /* NaN stays, and is looked for */
+	return x > least ? x < most ? x : most : least; /* NaN: least */
 }
 
 void spri_importance_steer(struct spr_exchange *exchange, struct exchange_part *part)
 {
 	struct exchange_steering *steering = &part->steering;
 	double density = (double)part->op->sum.count / (double)part->count;
-	double target = target_of(exchange), ratio = 0, used = 0;
+	double target = target_of(exchange), ratio = 0, used = 0, mean = 0;
 	uint32_t r = exchange->n_broadcasters, n = 0;
 
 	steering->rms = part->now.rms;
@@ -167,6 +170,7 @@ void spri_importance_steer(struct spr_exchange *exchange, struct exchange_part *
 		if (!(note.mean > 0) || !(note.variance > 0) || !isfinite(note.variance) ||
 		    !(note.threshold > 0) || !isfinite(note.threshold))
 			continue; /* nothing to learn from zeros, or from a layer of one element */
+		mean += note.mean;
 		ratio += note.variance / note.mean;
 		used += note.threshold;
 		n++;
@@ -177,6 +181,11 @@ void spri_importance_steer(struct spr_exchange *exchange, struct exchange_part *
 	} else if (n > 0) {
 		steering->ratio += NEWS * (ratio / n - steering->ratio);
 	}
-	if (steering->ratio > 0)
+	if (n == 0 || steering->ratio == 0)
+		return;
+	if (density > 4 * target) /* far off: begin again, as in the first step */
+		steering->factor = mean / n / target / steering->ratio;
+	else
 		steering->factor *= clamp(1 + (density - target) / (2 * target), 0.5, 2);
+	steering->factor = clamp(steering->factor, LEAST_FACTOR, 1 / LEAST_FACTOR);
 }

@@ -180,7 +180,8 @@ static float clip_scale(const struct spr_exchange *exchange, const struct exchan
 		return 1;
 	bound = exchange->clip / sqrt((double)exchange->comm->n_ranks);
 	norm = spri_norm2(exchange->gradient + part->offset, part->count);
-	return norm > bound ? (float)(bound / norm) : 1; /* NaN is left to selection */
+	/* what is not finite is left to selection */
+	return norm > bound && isfinite(norm) ? (float)(bound / norm) : 1;
 }
 
 /* Under DROP a gradient that is not finite counts as zero, so that momentum outlives it. */
@@ -357,10 +358,10 @@ static void append_sum(struct spr_exchange *exchange, const struct exchange_part
  */
 static void expect_cut(struct exchange_part *part)
 {
-	int32_t cut = (int32_t)part->now.cut_key; /* keys have 31 bits */
+	int64_t cut = part->now.cut_key;
 
 	if (part->last_cut > 0)
-		part->rise += (cut - (int32_t)part->last_cut - part->rise) / 4;
+		part->rise += (cut - (int64_t)part->last_cut - part->rise) / 4;
 	part->last_cut = part->now.cut_key;
 }
 

@@ -321,6 +321,8 @@ void spri_exchange_progress(struct spr_exchange *exchange, struct exchange_part 
 			      spri_stream_ahead(part->now.k));
 	if (!context->threaded && !context->poller)
 		(void)!spri_progress(context); /* a broken port ends the operations */
+	else if (part->op->streamed && candidates)
+		context->transport->wake(context->port); /* whoever sleeps there sends them */
 	spri_context_leave(context, before);
 	if (context->timeline)
 		part->now.piece_ns = spri_context_now(context);
@@ -424,7 +426,7 @@ void spri_step_abandon(struct spr_exchange *exchange)
 	if (exchange->state != EXCHANGE_OPEN)
 		return;
 	exchange->status = SPR_EARGUMENT;
-	for (size_t i = 0; i < exchange->n_layers; i++) {
+	for (size_t i = exchange->n_layers; i-- > 0;) { /* as start does */
 		size_t parts[2], n;
 
 		if (exchange->handed[i])
@@ -458,19 +460,24 @@ static void draw(struct spr_exchange *exchange)
 		exchange->proposes |= (uint32_t)exchange->drawn[i] == exchange->comm->rank;
 }
 
-/* At least 1, so that zeros stay out. */
-static uint32_t key_ahead(uint32_t last_cut, int32_t rise)
+/*
+ * Where the cut is expected; never below the threshold of the scan: what a repair selects below it
+ * has not gone ahead.
+ */
+static uint32_t key_ahead(const struct exchange_part *part)
 {
-	int64_t key = (int64_t)last_cut + rise;
+	int64_t key = (int64_t)part->last_cut + part->rise;
 
-	return key < 1 ? 1 : (uint32_t)key;
+	if (key < part->threshold)
+		key = part->threshold;
+	return key < 1 ? 1 : key > UINT32_MAX ? UINT32_MAX : (uint32_t)key;
 }
 
 static void begin_part(struct spr_exchange *exchange, struct exchange_part *part)
 {
 	part->now = (struct part_step){.threshold = part->threshold};
 	if (part->last_cut > 0)
-		part->now.ahead_key = key_ahead(part->last_cut, part->rise);
+		part->now.ahead_key = key_ahead(part);
 	part->now.k = part->algo->kind == SPRI_ALGO_DENSE
 			      ? part->count
 			      : spri_density_k(exchange->density, part->count);

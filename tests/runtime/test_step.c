@@ -348,6 +348,49 @@ Test(step, streams_change_nothing, .timeout = 300)
 		}
 }
 
+/* The cut falls by far: what a repair selects below the last threshold has not gone ahead. */
+static void falling(const struct run *run, int rank, int step, float *g)
+{
+	gradient_floats(run, rank, step, g);
+	for (uint64_t i = 0; step > 0 && i < run->options.n; i++)
+		g[i] = 0;
+}
+
+/* Of all ranks but one it falls, and that one's rises in its first half. */
+static void apart(const struct run *run, int rank, int step, float *g)
+{
+	uint64_t n = run->options.n;
+
+	gradient_floats(run, rank, 0, g);
+	for (uint64_t i = 0; step > 0 && i < n; i++)
+		g[i] *= rank == run->options.n_ranks - 1 ? (i < n / 2 ? 64.0f : 8.0f) : 0.001f;
+}
+
+Test(step, streams_meet_cuts_that_move, .timeout = 300)
+{
+	static const int ranks[] = {1, 2, 3, 5, 6};
+
+	for (size_t p = 0; p < spri_countof(ranks); p++)
+		for (int shape = 0; shape < 4; shape++) {
+			struct run_options o =
+				RUN_OPTIONS(.n_ranks = ranks[p], .algo = "gtopk", .n = 300000,
+					    .density = shape < 2 ? 0.001 : 0.1, .n_steps = 4,
+					    /*
+					 * little landing memory: senders wait for credits meanwhile
+					 */
+					    .landing_bytes =
+						    shape < 2 ? 0 : 32768 * (uint64_t)ranks[p],
+					    .gradient = shape % 2 ? apart : falling);
+			struct run *base, *run = run_steps(&o);
+
+			o.tune = tune_off;
+			base = run_steps(&o);
+			expect_same(run, base, "streams");
+			run_free(run);
+			run_free(base);
+		}
+}
+
 /* A NaN that is found after entries have gone ahead. */
 static void late_nan(const struct run *run, int rank, int step, float *g)
 {
@@ -369,6 +412,29 @@ Test(step, a_nan_behind_a_stream, .timeout = 300)
 			cr_assert_eq(run_record(run, i, 2)->status, 0, "the next step works");
 		run_free(run);
 	}
+}
+
+/* ---- importance: thresholds outlive steps in which there is nothing ---- */
+
+static void seldom(const struct run *run, int rank, int step, float *g)
+{
+	gradient_floats(run, rank, step, g);
+	for (uint64_t i = step == 0 ? 200 : 0; step < 60 && i < run->options.n; i++)
+		g[i] = 0;
+}
+
+Test(step, empty_steps_leave_the_threshold_alone)
+{
+	struct run_options o = RUN_OPTIONS(.n_ranks = 1, .algo = "iwp_ring", .n = 4000,
+					   .density = 0.05, .n_steps = 66, .gradient = seldom);
+	struct run *run = run_steps(&o);
+
+	expect_all_well(run);
+	cr_assert_eq(run_record(run, 0, 59)->sum_count, 0, "nothing is left");
+	for (int s = 61; s < 66; s++) /* the first one may be dense */
+		cr_assert(run_record(run, 0, s)->sum_count < 800, "step %d: %llu of 4000", s,
+			  (unsigned long long)run_record(run, 0, s)->sum_count);
+	run_free(run);
 }
 
 /* ---- momentum, clipping, weight decay, one rank, against formulas ---- */
