@@ -368,13 +368,13 @@ static void apart(const struct run *run, int rank, int step, float *g)
 
 Test(step, streams_meet_cuts_that_move, .timeout = 300)
 {
-	static const int ranks[] = {1, 2, 3, 5, 6};
+	static const int ranks[] = {2, 3, 5};
 
 	for (size_t p = 0; p < spri_countof(ranks); p++)
 		for (int shape = 0; shape < 4; shape++) {
 			struct run_options o =
 				RUN_OPTIONS(.n_ranks = ranks[p], .algo = "gtopk", .n = 300000,
-					    .density = shape < 2 ? 0.001 : 0.1, .n_steps = 4,
+					    .density = shape < 2 ? 0.001 : 0.04, .n_steps = 4,
 					    /*
 					 * little landing memory: senders wait for credits meanwhile
 					 */
