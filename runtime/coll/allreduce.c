@@ -107,7 +107,7 @@ int spr_allreduce_sparse(struct spr_comm *comm, const struct spr_allreduce_spars
 	op->length = a.length;
 	op->step = a.step;
 	op->dtype = a.wire;
-	op->list_codec = a.codec == SPR_CODEC_PACKED ? SPRI_CODEC_PACKED : SPRI_CODEC_RAW32;
+	op->list_codec = spri_list_codec(a.codec);
 	op->policy = a.nonfinite;
 	r = SPR_EARGUMENT;
 	if (a.nonfinite <= SPR_NONFINITE_DROP && a.wire <= SPR_BF16 && a.codec <= SPR_CODEC_PACKED)

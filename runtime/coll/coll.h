@@ -226,6 +226,12 @@ void spri_op_merged(struct spri_op *op, uint64_t start_ns);
 
 /* ---- starting and ending (coll.c, request.c) ---- */
 
+/* The codec of lists that a caller's choice stands for. */
+static inline uint8_t spri_list_codec(enum spr_codec codec)
+{
+	return codec == SPR_CODEC_PACKED ? SPRI_CODEC_PACKED : SPRI_CODEC_RAW32;
+}
+
 /*
  * Keeps one operation in store, so that a start without memory can still tell the other ranks.
  * Returns 0 or -ENOMEM.

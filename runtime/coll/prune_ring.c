@@ -136,8 +136,8 @@ static void end_block(struct spri_op *op, uint32_t b)
 	struct prune_ring *t = op->state;
 	struct spri_finite ignored = SPRI_FINITE_NONE;
 	uint64_t place = adopted_place(op, b);
-	struct spri_list swap, adopted = {t->adopted.index + place, t->adopted.value + place, 0,
-					  adopted_place(op, b + 1) - place};
+	struct spri_list adopted = {t->adopted.index + place, t->adopted.value + place, 0,
+				    adopted_place(op, b + 1) - place};
 
 	merge_some(op, &nothing, t->end - t->merged);
 	t->trimmed.count = 0;
@@ -147,9 +147,7 @@ static void end_block(struct spri_op *op, uint32_t b)
 	spri_merge(&adopted, t->trimmed.index, t->trimmed.value, t->trimmed.count, t->errors.index,
 		   t->errors.value, t->errors.count, SPR_NONFINITE_PROPAGATE, &ignored);
 	t->blocks[b].adopted = adopted.count;
-	swap = t->mine;
-	t->mine = t->sum;
-	t->sum = swap;
+	spri_sparse_swap(&t->mine, &t->sum);
 }
 
 /* The last block of the first half is final. */

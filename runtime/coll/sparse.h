@@ -15,6 +15,14 @@ static inline uint64_t spri_sparse_keep(const struct spri_op *op)
 	return spri_min_u64(op->k, op->length);
 }
 
+static inline void spri_sparse_swap(struct spri_list *a, struct spri_list *b)
+{
+	struct spri_list t = *a;
+
+	*a = *b;
+	*b = t;
+}
+
 /*
  * One allocation: `head_bytes` of zeroes for the algorithm's state, then n lists of the given
  * capacities, which are written to lists (empty).

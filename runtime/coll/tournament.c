@@ -94,14 +94,6 @@ void spri_tournament_finish(struct spri_op *op)
 	op->adopted = (struct spri_list){0};
 }
 
-static void swap_lists(struct spri_list *a, struct spri_list *b)
-{
-	struct spri_list t = *a;
-
-	*a = *b;
-	*b = t;
-}
-
 int spri_tournament_send(struct spri_op *op, uint32_t to, uint32_t round)
 {
 	const struct spri_tournament *t = op->state;
@@ -202,7 +194,7 @@ static void join_late(struct spri_tournament *t)
 	t->sum.count = 0;
 	spri_merge(&t->sum, t->found.index, t->found.value, t->found.count, t->late.index,
 		   t->late.value, t->late.count, SPR_NONFINITE_PROPAGATE, &ignored);
-	swap_lists(&t->found, &t->sum);
+	spri_sparse_swap(&t->found, &t->sum);
 }
 
 int spri_tournament_merge_stream(struct spri_op *op, uint32_t from, uint32_t round, bool ours_first)
@@ -248,7 +240,7 @@ int spri_tournament_take(struct spri_op *op, uint32_t from, uint32_t round)
 		op->cursor.receiving.done = chunk.flags & SPRI_CHUNK_LAST_OF_ROUND;
 	}
 	if (t && !spri_op_failed(op)) {
-		swap_lists(&t->mine, &t->sum);
+		spri_sparse_swap(&t->mine, &t->sum);
 		t->has_mine = true; /* and what this rank sent is not asked for any more */
 	}
 	return 0;
@@ -280,7 +272,7 @@ static void adopt(struct spri_op *op, const struct spri_list *off)
 	spri_merge(&t->adopted_next, t->adopted.index, t->adopted.value, t->adopted.count,
 		   off->index, off->value, off->count,
 		   drop ? SPR_NONFINITE_DROP : SPR_NONFINITE_PROPAGATE, &ignored);
-	swap_lists(&t->adopted, &t->adopted_next);
+	spri_sparse_swap(&t->adopted, &t->adopted_next);
 }
 
 void spri_tournament_cut(struct spri_op *op, const struct spri_bracket *bracket, uint32_t d)
@@ -301,7 +293,7 @@ void spri_tournament_cut(struct spri_op *op, const struct spri_bracket *bracket,
 		choose(bracket, d, &t->errors);
 	adopt(op, &t->trimmed);
 	adopt(op, &t->errors);
-	swap_lists(&t->mine, &t->sum);
+	spri_sparse_swap(&t->mine, &t->sum);
 	spri_op_merged(op, start_ns);
 }
 

@@ -147,6 +147,8 @@ struct spr_exchange {
 int spri_parts_init(struct spr_exchange *exchange, const struct spr_exchange_options *options,
 		    struct spri_text *text) SPRI_MUST;
 void spri_parts_fini(struct spr_exchange *exchange);
+/* The part of a layer that has one of its own; n_parts: none, it is in the first. */
+size_t spri_part_of_layer(const struct spr_exchange *exchange, size_t layer);
 /*
  * The parts that become ready when `layer` is handed over as the last of n_ready: their numbers
  * (two at most) to parts, in the order in which they are launched. Returns how many.

@@ -102,12 +102,6 @@ static struct exchange_note read_note(const uint8_t *octets)
 	return note;
 }
 
-/* The density that is asked of a part. */
-static double target_of(const struct spr_exchange *exchange)
-{
-	return exchange->density;
-}
-
 int spri_importance_select(struct spr_exchange *exchange, struct exchange_part *part,
 			   const float *gradient, float scale, uint64_t *index)
 {
@@ -136,7 +130,7 @@ int spri_importance_select(struct spr_exchange *exchange, struct exchange_part *
 	walk(exchange, part, &s, &sums);
 	if (exchange->proposes && steering->ratio == 0) {
 		/* the first walk told the mean; the residual of the second is the same */
-		threshold = sums.sum / (double)part->count / target_of(exchange);
+		threshold = sums.sum / (double)part->count / exchange->density;
 		s.choose = true;
 		s.threshold = (float)threshold;
 		walk(exchange, part, &s, &sums);
@@ -159,7 +153,7 @@ void spri_importance_steer(struct spr_exchange *exchange, struct exchange_part *
 {
 	struct exchange_steering *steering = &part->steering;
 	double density = (double)part->op->sum.count / (double)part->count;
-	double target = target_of(exchange), ratio = 0, used = 0, mean = 0;
+	double target = exchange->density, ratio = 0, used = 0, mean = 0;
 	uint32_t r = exchange->n_broadcasters, n = 0;
 
 	steering->rms = part->now.rms;

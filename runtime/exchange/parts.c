@@ -115,8 +115,7 @@ void spri_parts_fini(struct spr_exchange *exchange)
 	spri_free(exchange->layers);
 }
 
-/* The part of a layer that has one of its own; n_parts: none. */
-static size_t own_part(const struct spr_exchange *exchange, size_t layer)
+size_t spri_part_of_layer(const struct spr_exchange *exchange, size_t layer)
 {
 	size_t low = 1, high = exchange->n_parts;
 
@@ -137,7 +136,7 @@ static size_t own_part(const struct spr_exchange *exchange, size_t layer)
 
 size_t spri_parts_of_layer(const struct spr_exchange *exchange, size_t layer, size_t *parts)
 {
-	size_t own = own_part(exchange, layer), n = 0;
+	size_t own = spri_part_of_layer(exchange, layer), n = 0;
 
 	if (own < exchange->n_parts)
 		parts[n++] = own;

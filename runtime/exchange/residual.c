@@ -274,7 +274,7 @@ int spri_residual_select(struct spr_exchange *exchange, struct exchange_part *pa
 			 exchange->n_parts > 1;
 	float scale = clip_scale(exchange, part);
 
-	if (!exchange->update && has_dense_parts(exchange))
+	if (!exchange->update && exchange->dense_sum)
 		return SPR_EARGUMENT;
 	if (!exchange->weights &&
 	    (exchange->weight_decay > 0 || part->algo->kind == SPRI_ALGO_MASKED))

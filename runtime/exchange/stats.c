@@ -4,6 +4,7 @@
  * Statistics of an exchange, and its reset. The norm is computed here, when it is asked
  * for, without the lock.
  */
+#include <coll/sparse.h>
 #include <context.h>
 #include <internal/bits.h>
 #include <math.h>
@@ -43,35 +44,15 @@ int spr_exchange_stats(struct spr_exchange *exchange, struct spr_exchange_stats 
 /* How many of the sum's entries are below an index. */
 static uint64_t entries_below(const struct spri_list *sum, uint64_t index)
 {
-	uint64_t low = 0, high = sum->count;
-
-	while (low < high) {
-		uint64_t middle = low + (high - low) / 2;
-
-		if (sum->index[middle] < index)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
+	return index > 0 ? spri_sparse_reach(sum->index, sum->count, index - 1) : 0;
 }
 
-/* The part that a layer is in. */
-static const struct exchange_part *part_of(const struct spr_exchange *exchange,
-					   const struct spr_layer *layer)
-{
-	const struct exchange_part *part = exchange->parts;
-	size_t i = exchange->n_parts;
-
-	while (i > 0 && exchange->parts[i - 1].offset != layer->offset)
-		i--;
-	return i > 0 ? &exchange->parts[i - 1] : part;
-}
-
-static void fill_layer(const struct spr_exchange *exchange, const struct spr_layer *layer,
+static void fill_layer(const struct spr_exchange *exchange, size_t number,
 		       struct spr_layer_stats *stats)
 {
-	const struct exchange_part *part = part_of(exchange, layer);
+	const struct spr_layer *layer = &exchange->layers[number];
+	size_t own = spri_part_of_layer(exchange, number);
+	const struct exchange_part *part = &exchange->parts[own < exchange->n_parts ? own : 0];
 
 	*stats = (struct spr_layer_stats){.count = layer->count};
 	if (part->algo->kind == SPRI_ALGO_DENSE) {
@@ -100,7 +81,7 @@ int spr_exchange_layer_stats(const struct spr_exchange *exchange, size_t layer,
 	else if (!exchange->has_committed)
 		r = SPR_EARGUMENT;
 	else
-		fill_layer(exchange, &exchange->layers[layer], stats);
+		fill_layer(exchange, layer, stats);
 	spri_context_leave(exchange->comm->context, before);
 	return spri_trace(r);
 }

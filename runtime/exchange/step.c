@@ -175,7 +175,7 @@ static void fill_op(const struct spr_exchange *exchange, struct exchange_part *p
 		return;
 	}
 	op->dtype = exchange->wire;
-	op->list_codec = exchange->codec == SPR_CODEC_PACKED ? SPRI_CODEC_PACKED : SPRI_CODEC_RAW32;
+	op->list_codec = spri_list_codec(exchange->codec);
 	if (part->algo->kind == SPRI_ALGO_SPARSE) {
 		op->k = part->now.k;
 		op->length = part->count;
@@ -522,8 +522,9 @@ static int begin(struct spr_exchange *exchange, const float *gradient, float *up
 	return 0;
 }
 
-int spr_exchange_begin(struct spr_exchange *exchange, const float *gradient, float *update,
-		       struct spr_request **out_request)
+/* Begins a step, and hands over all layers when `all` is set. */
+static int begin_step(struct spr_exchange *exchange, const float *gradient, float *update, bool all,
+		      struct spr_request **out_request)
 {
 	const struct spri_log *before;
 	int r;
@@ -532,10 +533,19 @@ int spr_exchange_begin(struct spr_exchange *exchange, const float *gradient, flo
 		return SPR_EARGUMENT;
 	before = spri_context_enter(exchange->comm->context);
 	r = begin(exchange, gradient, update);
-	if (r == 0)
+	if (r == 0) {
 		*out_request = spri_op_request(exchange->request);
+		for (size_t i = all ? exchange->n_layers : 0; i > 0; i--)
+			before = hand_over(exchange, i - 1, before);
+	}
 	spri_context_leave(exchange->comm->context, before);
 	return spri_trace(r);
+}
+
+int spr_exchange_begin(struct spr_exchange *exchange, const float *gradient, float *update,
+		       struct spr_request **out_request)
+{
+	return begin_step(exchange, gradient, update, false, out_request);
 }
 
 int spr_exchange_ready(struct spr_exchange *exchange, size_t layer)
@@ -560,18 +570,5 @@ int spr_exchange_ready(struct spr_exchange *exchange, size_t layer)
 int spr_exchange_start(struct spr_exchange *exchange, const float *gradient, float *update,
 		       struct spr_request **out_request)
 {
-	const struct spri_log *before;
-	int r;
-
-	if (!exchange || !out_request)
-		return SPR_EARGUMENT;
-	before = spri_context_enter(exchange->comm->context);
-	r = begin(exchange, gradient, update);
-	if (r == 0) {
-		*out_request = spri_op_request(exchange->request);
-		for (size_t i = exchange->n_layers; i > 0; i--)
-			before = hand_over(exchange, i - 1, before);
-	}
-	spri_context_leave(exchange->comm->context, before);
-	return spri_trace(r);
+	return begin_step(exchange, gradient, update, true, out_request);
 }
