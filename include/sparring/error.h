@@ -37,7 +37,8 @@ enum spr_scope {
 	X(SPR_ELOST, -5200, "a rank of the communicator is lost", COMMUNICATOR)                    \
 	X(SPR_ETIMEOUT, -5201, "the deadline passed", COMMUNICATOR)                                \
 	X(SPR_EBOOTSTRAP, -5202, "the ranks could not meet", COMMUNICATOR)                         \
-	X(SPR_EENVIRONMENT, -5300, "an environment variable has a value it cannot have", CONTEXT)
+	X(SPR_EENVIRONMENT, -5300, "an environment variable has a value it cannot have", CONTEXT)  \
+	X(SPR_EDEVICE, -5301, "the GPU or its driver reported a failure", CONTEXT)
 
 #define SPR_ENUM_ROW(name, number, text, scope) name = number,
 enum spr_error { SPR_OK = 0, SPR_ERRORS(SPR_ENUM_ROW) };

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/*
+ * Between the operations of gpu.h (cuda/*.c, which know what to launch) and the device (device.c,
+ * which knows the driver). Tests put the emulator of tests/cuda_emu in the device's place.
+ */
+#ifndef SPRI_LAUNCH_H
+#define SPRI_LAUNCH_H
+
+#include <gpu.h>
+
+/* Every kernel: an extern "C" __global__ function spri_<name>. */
+#define SPRI_GPU_KERNELS(X) X(axpby)
+
+#define SPRI_GPU_KERNEL_ENUM(name) SPRI_GPU_KERNEL_##name,
+enum spri_gpu_kernel { SPRI_GPU_KERNELS(SPRI_GPU_KERNEL_ENUM) SPRI_GPU_KERNEL_COUNT };
+#undef SPRI_GPU_KERNEL_ENUM
+
+/*
+ * Queues a kernel: `blocks` × `threads`, `shared` bytes of dynamic shared memory; params points to
+ * its arguments. Returns 0 or SPR_EDEVICE.
+ */
+int spri_gpu_launch(struct spri_gpu_stream *stream, enum spri_gpu_kernel kernel, uint32_t blocks,
+		    uint32_t threads, uint32_t shared, void **params) SPRI_MUST;
+/*
+ * Scratch memory of the stream, 256-byte aligned: the same memory at every call, larger when more
+ * is asked for (then its contents are lost, and work that uses the old is waited for). *out is
+ * (device). Returns 0 or -ENOMEM.
+ */
+int spri_gpu_scratch(struct spri_gpu_stream *stream, size_t bytes, void **out) SPRI_MUST;
+/* Multiprocessors of the stream's device. */
+uint32_t spri_gpu_processors(const struct spri_gpu_stream *stream);
+
+#endif
