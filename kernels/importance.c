@@ -27,7 +27,7 @@ struct walk {
 	const struct spri_importance *s;
 	const struct spri_kernel_row *row;
 	struct spri_draw draw;
-	struct spri_tree sum, sum_squares, weight_squares;
+	struct spri_tree trees[3]; /* of I, I², w² */
 	struct spri_finite finite;
 	bool stream;
 };
@@ -129,9 +129,9 @@ static void walk_block(struct walk *w, uint64_t at, uint64_t n)
 		else
 			weigh_piece(w, &piece, s->base + at);
 	}
-	spri_tree_add(&w->sum, piece.sum);
-	spri_tree_add(&w->sum_squares, piece.sum_squares);
-	spri_tree_add(&w->weight_squares, piece.weight_squares);
+	spri_tree_add(&w->trees[0], piece.sum);
+	spri_tree_add(&w->trees[1], piece.sum_squares);
+	spri_tree_add(&w->trees[2], piece.weight_squares);
 }
 
 void spri_importance(struct spri_importance *s)
@@ -150,15 +150,19 @@ void spri_importance(struct spri_importance *s)
 	};
 
 	assert(s->floor > 0);
+	if (s->trees)
+		memcpy(w.trees, s->trees, sizeof w.trees);
 	for (uint64_t at = 0; at < s->n; at += SPRI_TREE_BLOCK)
 		walk_block(&w, at, spri_min_u64(SPRI_TREE_BLOCK, s->n - at));
 	if (w.stream)
 		spri_stream_fence();
 	s->count = w.draw.count;
 	s->n_chosen = w.draw.n_chosen;
-	s->sum = spri_tree_total(&w.sum);
-	s->sum_squares = spri_tree_total(&w.sum_squares);
-	s->weight_squares = spri_tree_total(&w.weight_squares);
+	s->sum = spri_tree_total(&w.trees[0]);
+	s->sum_squares = spri_tree_total(&w.trees[1]);
+	s->weight_squares = spri_tree_total(&w.trees[2]);
+	if (s->trees)
+		memcpy(s->trees, w.trees, sizeof w.trees);
 	s->bad_index = w.finite.bad_index;
 	s->dropped = w.finite.dropped;
 	spri_fp_leave(env);

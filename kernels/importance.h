@@ -14,6 +14,8 @@
 #include <internal/compiler.h>
 #include <sparring/types.h>
 
+#include <tree.h>
+
 #define SPRI_WEIGH_MOST 512 /* elements of a piece; it stays in the first cache between the two */
 #define SPRI_DRAW_GROUP 32  /* elements that share eight counters */
 
@@ -43,12 +45,19 @@ struct spri_importance {
 	float threshold; /* ≥ 0, when choose */
 	uint64_t key, step;
 	enum spr_nonfinite policy; /* DROP: as in spri_select; else only reported */
-	uint64_t *index;	   /* capacity entries; the chosen, ascending */
+	/*
+	 * in/out: of the sums, three, zeroed before the first call; NULL: this call is all. A layer
+	 * that is done in several calls, each but the last of whole blocks (SPRI_TREE_BLOCK), then
+	 * has the same sums as in one.
+	 */
+	struct spri_tree *trees;
+	uint64_t *index; /* capacity entries; the chosen, ascending */
 	uint64_t capacity;
-	uint64_t count;		 /* out: written, ≤ capacity; appending stops there */
-	uint64_t n_chosen;	 /* out: all that were chosen */
-	double sum, sum_squares; /* out: of I, over elements whose I is finite */
-	double weight_squares;	 /* out: of w; NaN when a weight is */
+	uint64_t count;	   /* out: written, ≤ capacity; appending stops there */
+	uint64_t n_chosen; /* out: all that were chosen */
+	/* out, of this call and those before: of I, over elements whose I is finite */
+	double sum, sum_squares;
+	double weight_squares; /* out: of w; NaN when a weight is */
 	/* out: lowest index of a sum a that is not finite, and how many were dropped */
 	uint64_t bad_index;
 	uint64_t dropped;

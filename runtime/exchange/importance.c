@@ -30,7 +30,7 @@
 
 #include "exchange.h"
 
-/* Elements of one pass; sums of a part are added in this order, whatever the pipelining. */
+/* Elements between two looks at the network: whole blocks of the sums' tree. */
 #define SEGMENT ((uint64_t)1 << 17)
 /* How much of the ratio is that of the last step. */
 #define NEWS 0.1
@@ -50,7 +50,9 @@ static void walk(struct spr_exchange *exchange, struct exchange_part *part,
 		 struct spri_importance *s, struct sums *sums)
 {
 	const struct spri_importance all = *s;
+	struct spri_tree trees[3] = {{{0}}};
 
+	s->trees = trees;
 	*sums = (struct sums){.finite = SPRI_FINITE_NONE};
 	part->selected.count = 0;
 	for (uint64_t at = 0; at < all.n; at += SEGMENT) {
@@ -64,9 +66,9 @@ static void walk(struct spr_exchange *exchange, struct exchange_part *part,
 		s->capacity = part->selected.capacity - part->selected.count;
 		spri_importance(s);
 		part->selected.count += s->count;
-		sums->sum += s->sum;
-		sums->sum_squares += s->sum_squares;
-		sums->weight_squares += s->weight_squares;
+		sums->sum = s->sum;
+		sums->sum_squares = s->sum_squares;
+		sums->weight_squares = s->weight_squares;
 		sums->finite.bad_index = spri_min_u64(sums->finite.bad_index, s->bad_index);
 		sums->finite.dropped += s->dropped;
 		spri_exchange_progress(exchange, part, NULL);

@@ -483,6 +483,17 @@ Test(importance, operation)
 	}
 }
 
+/* Makes the whole a piece of it, `most` long at most. */
+static void cut(struct spri_importance *part, uint64_t at, uint64_t n, uint64_t most)
+{
+	part->gradient += at;
+	part->residual += at;
+	part->weight += at;
+	part->shadow += at;
+	part->n = n - at < most ? n - at : most;
+	part->base += at;
+}
+
 /* What is drawn depends on the index alone: any division of a vector chooses the same. */
 Test(importance, a_divided_vector_chooses_the_same)
 {
@@ -497,12 +508,7 @@ Test(importance, a_divided_vector_chooses_the_same)
 	for (uint64_t at = 0; at < n; at += 1237) {
 		struct spri_importance part = parts.s;
 
-		part.gradient += at;
-		part.residual += at;
-		part.weight += at;
-		part.shadow += at;
-		part.n = n - at < 1237 ? n - at : 1237;
-		part.base += at;
+		cut(&part, at, n, 1237);
 		part.index += count;
 		spri_importance(&part);
 		count += part.count;
@@ -512,6 +518,32 @@ Test(importance, a_divided_vector_chooses_the_same)
 		  "expected the same elements");
 	cr_assert(memcmp(parts.s.shadow, all.s.shadow, n * sizeof(float)) == 0,
 		  "expected the same shadow");
+	whole_close(&all);
+	whole_close(&parts);
+}
+
+/* The sums of a vector divided at blocks are those of the whole, to the bit. */
+Test(importance, a_divided_vector_has_the_same_sums)
+{
+	const uint64_t n = 23 * BLOCK + 17, most = 5 * BLOCK;
+	struct whole_case c = {KIND_SMALL, 0, n, 0, 1, 1e-2f, 4, false, true, n, 1};
+	struct spri_tree trees[3] = {{{0}}};
+	struct spri_importance part;
+	struct whole all, parts;
+
+	whole_open(&all, &c);
+	whole_open(&parts, &c);
+	spri_importance(&all.s);
+	for (uint64_t at = 0; at < n; at += most) {
+		part = parts.s;
+		cut(&part, at, n, most);
+		part.trees = trees;
+		spri_importance(&part);
+	}
+	cr_assert(part.sum == all.s.sum && part.sum_squares == all.s.sum_squares &&
+			  part.weight_squares == all.s.weight_squares,
+		  "expected the sums %a %a %a, got %a %a %a", all.s.sum, all.s.sum_squares,
+		  all.s.weight_squares, part.sum, part.sum_squares, part.weight_squares);
 	whole_close(&all);
 	whole_close(&parts);
 }
