@@ -35,4 +35,16 @@
 #define SPRI_TSAN 0
 #endif
 
+/* 1 when built under AddressSanitizer, which wants to know of other stacks (tests/cuda_emu). */
+#if defined(__SANITIZE_ADDRESS__)
+#define SPRI_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SPRI_ASAN 1
+#endif
+#endif
+#ifndef SPRI_ASAN
+#define SPRI_ASAN 0
+#endif
+
 #endif

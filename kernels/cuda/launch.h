@@ -1,20 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Between the operations of gpu.h (cuda/*.c, which know what to launch) and the device (device.c,
- * which knows the driver). Tests put the emulator of tests/cuda_emu in the device's place.
+ * Between the operations of gpu.h (the other .c of this directory, which know what to launch) and
+ * the device (device.c, which knows the driver). Tests put the emulator of tests/cuda_emu in the
+ * device's place.
  */
 #ifndef SPRI_LAUNCH_H
 #define SPRI_LAUNCH_H
 
 #include <gpu.h>
 
-/* Every kernel: an extern "C" __global__ function spri_<name>. */
+/* Every kernel: an extern "C" __global__ function spri_<name>; how one is written: cuda.cuh. */
 #define SPRI_GPU_KERNELS(X) X(axpby)
 
 #define SPRI_GPU_KERNEL_ENUM(name) SPRI_GPU_KERNEL_##name,
 enum spri_gpu_kernel { SPRI_GPU_KERNELS(SPRI_GPU_KERNEL_ENUM) SPRI_GPU_KERNEL_COUNT };
 #undef SPRI_GPU_KERNEL_ENUM
+
+/*
+ * The fat binaries that nvcc made, one per .cu, NULL last; each kernel is in one of them. Empty in
+ * builds without nvcc.
+ */
+extern const unsigned char *const spri_gpu_images[];
 
 /*
  * Queues a kernel: `blocks` × `threads`, `shared` bytes of dynamic shared memory; params points to
