@@ -12,7 +12,8 @@
  * Operations give the same bits as their namesakes in kernel.h, which are the definition.
  *
  * Threads: a stream is used by one thread at a time; all else from any thread. Nothing blocks but
- * what says so.
+ * what says so. The context that a thread has current stays as it was. A child of fork() has no
+ * GPU: what it inherited can be closed and freed, all else fails.
  */
 #ifndef SPRI_GPU_H
 #define SPRI_GPU_H
@@ -65,20 +66,24 @@ struct spri_gpu_pointer {
 /* What a pointer points to. No driver, or one that does not know it: host memory. */
 void spri_gpu_pointer(const void *p, struct spri_gpu_pointer *out);
 
-/* Returns 0 or -ENOMEM. */
+/* Returns 0; -ENOMEM, SPR_EDEVICE: the driver's words are in the log. */
 int spri_gpu_alloc(struct spri_gpu *gpu, size_t bytes, void **out) SPRI_MUST;
 void spri_gpu_free(struct spri_gpu *gpu, void *p); /* accepts NULL; what uses it is over */
 /*
- * Pinned host memory, zeroed, that the device sees, too: at *host here, at *device there. Returns 0
- * or -ENOMEM.
+ * Pinned host memory, zeroed, that the device sees, too: at *host here, at *device there. Returns
+ * as spri_gpu_alloc.
  */
 int spri_gpu_alloc_mapped(struct spri_gpu *gpu, size_t bytes, void **host, void **device) SPRI_MUST;
 void spri_gpu_free_mapped(struct spri_gpu *gpu, void *host);
 
 /*
+ * Asks the driver to keep copies to the allocation that holds p synchronous, which it must be
+ * before a NIC has its pages. Returns 0; SPR_EUNSUPPORTED with the driver's words.
+ */
+int spri_gpu_synchronous(struct spri_gpu *gpu, void *p, struct spri_text *why) SPRI_MUST;
+/*
  * A dma-buf of the pages that hold [p, p + bytes): *fd is given (close), p stands at *offset in it.
- * Also asks the driver to keep copies to that memory synchronous. Returns 0; SPR_EUNSUPPORTED with
- * the reason.
+ * As spri_gpu_synchronous first. Returns 0; SPR_EUNSUPPORTED with the reason.
  */
 int spri_gpu_export(struct spri_gpu *gpu, void *p, size_t bytes, int *fd, uint64_t *offset,
 		    struct spri_text *why) SPRI_MUST;
@@ -92,7 +97,7 @@ int spri_gpu_flush(struct spri_gpu *gpu) SPRI_MUST;
 
 struct spri_gpu_stream;
 
-/* Ownership: *out given (destroy). Returns 0 or -ENOMEM. */
+/* Ownership: *out given (destroy). Returns 0, -ENOMEM, SPR_EDEVICE. */
 int spri_gpu_stream_create(struct spri_gpu *gpu, struct spri_gpu_stream **out) SPRI_MUST;
 /* Accepts NULL. Blocks: until its work is done. */
 void spri_gpu_stream_destroy(struct spri_gpu_stream *stream);
