@@ -120,6 +120,8 @@ struct spri_op {
 	uint32_t n_broadcasters;
 	uint64_t seed;
 	uint32_t note_bytes;
+	/* to[i] = in[index[i]], when `in` is not host memory; else NULL. Returns 0 or negative. */
+	int (*gather)(struct spri_op *op, const uint64_t *index, uint64_t n, float *to);
 
 	/* results of sparse algorithms; memory of the algorithm's start(), freed by finish() */
 	struct spri_list sum;

@@ -27,6 +27,7 @@
 #include <internal/alloc.h>
 #include <internal/bits.h>
 #include <math.h>
+#include <string.h>
 
 enum { MASKS, RING }; /* phases */
 
@@ -34,11 +35,12 @@ struct iwp_ring {
 	struct spri_masks masks; /* first: spri_masks_step finds them here */
 	uint64_t *index;	 /* M, n elements; owned */
 	uint64_t n;
-	float *memory;	   /* owned, the four below */
+	float *memory;	   /* owned, the five below */
 	float *sum;	   /* n */
 	float *error;	   /* n, of rounding; NULL for 32 bits */
 	float *received;   /* one chunk */
 	float *own;	   /* one chunk */
+	float *values;	   /* n, of this rank, when they had to be fetched; else NULL */
 	uint64_t *adopted; /* n indices of errors; owned; NULL for 32 bits */
 };
 
@@ -91,7 +93,9 @@ static void gather(const struct spri_op *op, uint64_t base, uint64_t n, float *t
 	const struct iwp_ring *t = op->state;
 	const uint64_t *index = t->index + base;
 
-	for (uint64_t i = 0; i < n; i++)
+	if (t->values)
+		memcpy(to, t->values + base, n * sizeof *to);
+	for (uint64_t i = 0; !t->values && i < n; i++)
 		to[i] = op->in[index[i]];
 }
 
@@ -121,17 +125,18 @@ static void prepare(struct spri_op *op, uint64_t base, uint32_t n)
 
 /* ---- phases ---- */
 
-/* Step 2, and memory for step 3. Returns 0 or -ENOMEM. */
+/* Step 2, memory for step 3, and values that are not in host memory. Returns 0 or negative. */
 static int begin_ring(struct spri_op *op)
 {
 	struct iwp_ring *t = op->state;
 	uint64_t room = spri_transfer_room(op, SPRI_CODEC_DENSE), n;
+	unsigned lists = 1 + (op->dtype != SPR_F32) + (op->gather != NULL);
 	bool narrow = op->dtype != SPR_F32;
 	int r = spri_masks_unite(op, &t->masks, &t->index, &n);
 
 	if (r < 0)
 		return r;
-	t->memory = spri_alloc(((narrow ? 2 : 1) * n + 2 * room) * sizeof *t->memory);
+	t->memory = spri_alloc((lists * n + 2 * room) * sizeof *t->memory);
 	if (narrow)
 		t->adopted = spri_alloc((n + 1) * sizeof *t->adopted);
 	if (!t->memory || (narrow && !t->adopted))
@@ -142,7 +147,10 @@ static int begin_ring(struct spri_op *op)
 	if (narrow)
 		t->error = t->sum + n;
 	t->n = n;
-	return 0;
+	if (!op->gather)
+		return 0;
+	t->values = t->sum + (lists - 1) * n;
+	return spri_trace(op->gather(op, t->index, n, t->values));
 }
 
 /* P = 1: the values themselves. */

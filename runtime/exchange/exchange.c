@@ -136,6 +136,7 @@ static int create(struct spr_comm *comm, const struct spr_exchange_options *opti
 		return -ENOMEM;
 	exchange->comm = comm;
 	exchange->algo = algo;
+	exchange->place = &spri_place_host;
 	take_options(exchange, &o);
 	r = spri_density_init(exchange, &o, text);
 	if (r == 0)

@@ -88,9 +88,12 @@ struct exchange_part {
 	struct part_step now;
 };
 
+struct exchange_place;
+
 struct spr_exchange {
 	struct spr_comm *comm; /* outlives it */
 	const struct spri_algo *algo;
+	const struct exchange_place *place;
 	uint64_t n; /* parameters */
 	enum spr_nonfinite policy;
 	struct spr_density_point *schedule; /* n_schedule, owned */
@@ -112,11 +115,12 @@ struct spr_exchange {
 	size_t n_parts;
 	/* the first part selects from the whole model, when all layers are ready */
 	bool whole_model;
+	bool dense_copied; /* dense parts are sent from dense_sum, not from the gradient */
 
 	enum exchange_state state;
-	float *residual, *shadow;	   /* n each, owned pages; NULL for dense algorithms */
-	float *velocity, *velocity_shadow; /* n each, owned pages; NULL without momentum */
-	float *corrected;     /* n, owned pages: gradient without dense layers; mostly NULL */
+	float *residual, *shadow;	   /* n each, of the place; NULL for dense algorithms */
+	float *velocity, *velocity_shadow; /* n each, of the place; NULL without momentum */
+	float *corrected;     /* n, of the place: gradient without dense layers; mostly NULL */
 	float *dense_sum;     /* n, owned pages; NULL when no part is dense */
 	struct spri_list sum; /* of the last step that was committed; owned */
 	bool has_sum;	      /* sum may be shown */
@@ -175,17 +179,24 @@ void spri_residual_fini(struct spr_exchange *exchange);
  * -ENOMEM.
  */
 int spri_residual_reserve(struct spr_exchange *exchange) SPRI_MUST;
-/*
- * Clips, applies momentum, accumulates and selects into part->selected and the shadows; for dense
- * parts, makes what is to be sent. No lock needed. Returns 0, or SPR_ENONFINITE with *index, or
- * SPR_EARGUMENT.
- */
+/* place->select, after what has to be checked of the step's arguments. */
 int spri_residual_select(struct spr_exchange *exchange, struct exchange_part *part,
 			 uint64_t *index) SPRI_MUST;
 /*
  * The step ended well: the shadows become the state, adoptions are added, the update is written.
+ * Returns 0, or SPR_EDEVICE: the state is that of after the step, the update is not to be trusted.
  */
-void spri_residual_commit(struct spr_exchange *exchange);
+int spri_residual_commit(struct spr_exchange *exchange) SPRI_MUST;
+/* What a kernel found, as a status; *index is where. */
+int spri_residual_finite(const struct spr_exchange *exchange, uint64_t bad_index, uint64_t *index);
+/* Whole-model selection beside dense layers: they are left out of what is selected from. */
+bool spri_residual_leaves_out(const struct spr_exchange *exchange,
+			      const struct exchange_part *part);
+/* The bound of a clipped norm, as a factor; 1: not clipped. */
+float spri_residual_clip(const struct spr_exchange *exchange, double norm);
+/* A list of owned memory: room for n entries, as place->fit. */
+int spri_list_fit(struct spri_list *list, uint64_t n) SPRI_MUST;
+void spri_list_free(struct spri_list *list);
 
 /* ---- importance.c ---- */
 
@@ -225,5 +236,7 @@ bool spri_part_streams(const struct spr_exchange *exchange, const struct exchang
 void spri_step_reap(struct spr_exchange *exchange);
 /* Launches what is missing of an open step in failed mode. Lock held. */
 void spri_step_abandon(struct spr_exchange *exchange);
+
+#include "place.h"
 
 #endif

@@ -30,8 +30,6 @@
 
 #include "exchange.h"
 
-/* Elements between two looks at the network: whole blocks of the sums' tree. */
-#define SEGMENT ((uint64_t)1 << 17)
 /* How much of the ratio is that of the last step. */
 #define NEWS 0.1
 /* Bounds of the factor, and their inverse; far from anything that a gradient asks for. */
@@ -39,52 +37,16 @@
 /* The lowest denominator there is: weights that are all zero have no rms. */
 #define LEAST_FLOOR 1e-12
 
-/* Sums over a part. */
-struct sums {
-	double sum, sum_squares, weight_squares;
-	struct spri_finite finite;
-};
-
-/* One walk over a part. */
-static void walk(struct spr_exchange *exchange, struct exchange_part *part,
-		 struct spri_importance *s, struct sums *sums)
-{
-	const struct spri_importance all = *s;
-	struct spri_tree trees[3] = {{{0}}};
-
-	s->trees = trees;
-	*sums = (struct sums){.finite = SPRI_FINITE_NONE};
-	part->selected.count = 0;
-	for (uint64_t at = 0; at < all.n; at += SEGMENT) {
-		s->gradient = all.gradient + at;
-		s->residual = all.residual + at;
-		s->weight = all.weight + at;
-		s->shadow = all.shadow + at;
-		s->n = spri_min_u64(SEGMENT, all.n - at);
-		s->base = at;
-		s->index = part->selected.index + part->selected.count;
-		s->capacity = part->selected.capacity - part->selected.count;
-		spri_importance(s);
-		part->selected.count += s->count;
-		sums->sum = s->sum;
-		sums->sum_squares = s->sum_squares;
-		sums->weight_squares = s->weight_squares;
-		sums->finite.bad_index = spri_min_u64(sums->finite.bad_index, s->bad_index);
-		sums->finite.dropped += s->dropped;
-		spri_exchange_progress(exchange, part, NULL);
-	}
-	*s = all;
-}
-
 static double rms_of(double squares, uint64_t n)
 {
 	return sqrt(squares / (double)n);
 }
 
-static void write_note(struct exchange_part *part, const struct sums *sums, double threshold)
+static void write_note(struct exchange_part *part, const struct spri_importance *s,
+		       double threshold)
 {
-	double n = (double)part->count, mean = sums->sum / n;
-	double variance = sums->sum_squares / n - mean * mean;
+	double n = (double)part->count, mean = s->sum / n;
+	double variance = s->sum_squares / n - mean * mean;
 	uint64_t bits[3];
 	const double note[3] = {mean, variance > 0 ? variance : 0, threshold};
 
@@ -108,42 +70,42 @@ int spri_importance_select(struct spr_exchange *exchange, struct exchange_part *
 			   const float *gradient, float scale, uint64_t *index)
 {
 	const struct exchange_steering *steering = &part->steering;
-	const float *weight = exchange->weights + part->offset;
-	double rms = steering->rms > 0
-			     ? steering->rms
-			     : spri_norm2(weight, part->count) / sqrt((double)part->count);
-	double threshold = steering->factor * steering->ratio;
+	double norm, threshold = steering->factor * steering->ratio, rms = steering->rms;
 	struct spri_importance s = {
 		.gradient = gradient,
 		.residual = exchange->residual + part->offset,
-		.weight = weight,
+		.weight = exchange->weights + part->offset,
 		.shadow = exchange->shadow + part->offset,
 		.n = part->count,
 		.scale = scale,
-		.floor = (float)fmax(exchange->importance_floor * rms, LEAST_FLOOR),
 		.choose = exchange->proposes && steering->ratio > 0,
 		.threshold = (float)threshold,
 		.key = spri_mix64(exchange->seed ^ spri_mix64(exchange->comm->rank + 1)),
 		.step = exchange->step,
 		.policy = exchange->policy,
 	};
-	struct sums sums;
+	int r = 0;
 
-	walk(exchange, part, &s, &sums);
-	if (exchange->proposes && steering->ratio == 0) {
+	if (!(rms > 0)) {
+		r = exchange->place->norm(exchange, s.weight, s.n, &norm);
+		rms = norm / sqrt((double)s.n);
+	}
+	s.floor = (float)fmax(exchange->importance_floor * rms, LEAST_FLOOR);
+	if (r == 0)
+		r = exchange->place->weigh(exchange, part, &s);
+	if (r == 0 && exchange->proposes && steering->ratio == 0) {
 		/* the first walk told the mean; the residual of the second is the same */
-		threshold = sums.sum / (double)part->count / exchange->density;
+		threshold = s.sum / (double)part->count / exchange->density;
 		s.choose = true;
 		s.threshold = (float)threshold;
-		walk(exchange, part, &s, &sums);
+		r = exchange->place->weigh(exchange, part, &s);
 	}
-	part->now.rms = rms_of(sums.weight_squares, part->count);
-	part->now.dropped += sums.finite.dropped;
-	write_note(part, &sums, threshold);
-	*index = sums.finite.bad_index;
-	return exchange->policy == SPR_NONFINITE_ERROR && sums.finite.bad_index != SPRI_NO_INDEX
-		       ? SPR_ENONFINITE
-		       : 0;
+	if (r < 0)
+		return spri_trace(r);
+	part->now.rms = rms_of(s.weight_squares, part->count);
+	part->now.dropped += s.dropped;
+	write_note(part, &s, threshold);
+	return spri_residual_finite(exchange, s.bad_index, index);
 }
 
 static double clamp(double x, double least, double most)

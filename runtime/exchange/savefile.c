@@ -156,6 +156,13 @@ static int write_parts(const struct spr_exchange *exchange, int fd)
 	return r == 0 ? spri_file_write(fd, p, 4) : r;
 }
 
+/* What is saved, and scratch of a block: its values, and BLOCK_BYTES + 4. */
+struct saving {
+	const struct spr_exchange *exchange;
+	float *values;
+	uint8_t *block;
+};
+
 /* What a block's checksum begins with. */
 static uint32_t block_crc(uint32_t vector, uint64_t number, const uint8_t *block, size_t bytes)
 {
@@ -166,28 +173,27 @@ static uint32_t block_crc(uint32_t vector, uint64_t number, const uint8_t *block
 	return spri_crc32c(spri_crc32c(0, place, sizeof place), block, bytes);
 }
 
-/* block: BLOCK_BYTES + 4 of scratch. */
-static int write_vector(const float *v, uint64_t n, uint32_t vector, int fd, uint8_t *block)
+static int write_vector(const struct saving *saving, const float *v, uint32_t vector, int fd)
 {
+	uint64_t n = saving->exchange->n;
+	uint8_t *block = saving->block;
 	int r = 0;
 
 	for (uint64_t first = 0; first < n && r == 0; first += BLOCK_FLOATS) {
 		size_t floats = (size_t)spri_min_u64(n - first, BLOCK_FLOATS);
 
+		r = saving->exchange->place->read(saving->exchange, saving->values, v + first,
+						  floats);
+		if (r < 0)
+			break;
 		for (size_t i = 0; i < floats; i++)
-			spri_put_u32(block + 4 * i, spri_f32_bits(v[first + i]));
+			spri_put_u32(block + 4 * i, spri_f32_bits(saving->values[i]));
 		spri_put_u32(block + 4 * floats,
 			     block_crc(vector, first / BLOCK_FLOATS, block, 4 * floats));
 		r = spri_file_write(fd, block, 4 * floats + 4);
 	}
-	return r;
+	return spri_trace(r);
 }
-
-/* What is saved, and BLOCK_BYTES + 4 of scratch. */
-struct saving {
-	const struct spr_exchange *exchange;
-	uint8_t *block;
-};
 
 static int write_file(int fd, void *arg)
 {
@@ -201,27 +207,28 @@ static int write_file(int fd, void *arg)
 	if (r == 0)
 		r = write_parts(exchange, fd);
 	if (r == 0 && exchange->residual)
-		r = write_vector(exchange->residual, exchange->n, RESIDUAL, fd, block);
+		r = write_vector(saving, exchange->residual, RESIDUAL, fd);
 	if (r == 0 && exchange->velocity)
-		r = write_vector(exchange->velocity, exchange->n, VELOCITY, fd, block);
+		r = write_vector(saving, exchange->velocity, VELOCITY, fd);
 	return r;
 }
 
 static int save(const struct spr_exchange *exchange, const char *path)
 {
-	struct saving saving = {exchange, spri_alloc(BLOCK_BYTES + 4)};
+	struct saving saving = {exchange, spri_alloc(2 * BLOCK_BYTES + 4), NULL};
 	const char *base;
 	int directory, r;
 
-	if (!saving.block)
+	if (!saving.values)
 		return -ENOMEM;
+	saving.block = (uint8_t *)saving.values + BLOCK_BYTES;
 	directory = spri_file_directory(path, &base);
 	r = directory;
 	if (directory >= 0) {
 		r = spri_file_replace(directory, base, write_file, &saving);
 		close(directory);
 	}
-	spri_free(saving.block);
+	spri_free(saving.values);
 	return r;
 }
 
@@ -414,11 +421,14 @@ static int read_parts(const struct spr_exchange *exchange, int fd, struct part_r
 	return r;
 }
 
-/* The values of a vector, each block checked. */
-static int read_vector(float *v, uint64_t n, uint32_t vector, int fd, uint8_t *block,
+/* The values of a vector, each block checked; block: 2 BLOCK_BYTES + 4 of scratch. */
+static int read_vector(struct spr_exchange *exchange, float *v, int fd, uint8_t *block,
 		       struct spri_text *why)
 {
+	uint32_t vector = v == exchange->shadow ? RESIDUAL : VELOCITY;
 	const char *name = vector == RESIDUAL ? "the residual" : "the velocity";
+	float *values = (float *)(void *)(block + BLOCK_BYTES + 4);
+	uint64_t n = exchange->n;
 
 	for (uint64_t first = 0; first < n; first += BLOCK_FLOATS) {
 		size_t floats = (size_t)spri_min_u64(n - first, BLOCK_FLOATS);
@@ -438,7 +448,10 @@ static int read_vector(float *v, uint64_t n, uint32_t vector, int fd, uint8_t *b
 			return SPR_EFORMAT;
 		}
 		for (size_t i = 0; i < floats; i++)
-			v[first + i] = spri_f32_from_bits(spri_get_u32(block + 4 * i));
+			values[i] = spri_f32_from_bits(spri_get_u32(block + 4 * i));
+		r = exchange->place->write(exchange, v + first, values, floats);
+		if (r < 0)
+			return spri_trace(r);
 	}
 	return 0;
 }
@@ -488,9 +501,9 @@ static int read_file(struct spr_exchange *exchange, int fd, uint8_t *block,
 	if (r == 0)
 		r = read_parts(exchange, fd, parts, why);
 	if (r == 0 && exchange->residual)
-		r = read_vector(exchange->shadow, exchange->n, RESIDUAL, fd, block, why);
+		r = read_vector(exchange, exchange->shadow, fd, block, why);
 	if (r == 0 && exchange->velocity)
-		r = read_vector(exchange->velocity_shadow, exchange->n, VELOCITY, fd, block, why);
+		r = read_vector(exchange, exchange->velocity_shadow, fd, block, why);
 	if (r == 0)
 		take_over(exchange, &h, parts);
 	return r;
@@ -499,7 +512,7 @@ static int read_file(struct spr_exchange *exchange, int fd, uint8_t *block,
 static int restore(struct spr_exchange *exchange, const char *path, struct spri_text *why)
 {
 	struct part_restored *parts = spri_calloc(exchange->n_parts, sizeof *parts);
-	uint8_t *block = spri_alloc(BLOCK_BYTES + 4);
+	uint8_t *block = spri_alloc(2 * BLOCK_BYTES + 4);
 	int fd, r = -ENOMEM;
 
 	if (!block || !parts)

@@ -34,11 +34,12 @@ int spr_exchange_stats(struct spr_exchange *exchange, struct spr_exchange_stats 
 		return r;
 	*stats = exchange->stats;
 	if (exchange->residual) {
-		stats->residual_norm = spri_norm2(exchange->residual, exchange->n);
+		r = exchange->place->norm(exchange, exchange->residual, exchange->n,
+					  &stats->residual_norm);
 		stats->error_ratio = error_ratio(exchange, stats);
 	}
 	spri_exchange_release(exchange);
-	return 0;
+	return spri_trace(r);
 }
 
 /* How many of the sum's entries are below an index. */
@@ -96,9 +97,9 @@ int spr_exchange_reset(struct spr_exchange *exchange)
 	if (r < 0)
 		return r;
 	if (exchange->residual)
-		memset(exchange->residual, 0, exchange->n * sizeof *exchange->residual);
-	if (exchange->velocity)
-		memset(exchange->velocity, 0, exchange->n * sizeof *exchange->velocity);
+		r = exchange->place->clear(exchange, exchange->residual, exchange->n);
+	if (r == 0 && exchange->velocity)
+		r = exchange->place->clear(exchange, exchange->velocity, exchange->n);
 	for (size_t i = 0; i < exchange->n_parts; i++) {
 		exchange->parts[i].threshold = 0;
 		exchange->parts[i].last_cut = 0;
@@ -111,5 +112,5 @@ int spr_exchange_reset(struct spr_exchange *exchange)
 	exchange->has_committed = false;
 	memset(&exchange->stats, 0, sizeof exchange->stats);
 	spri_exchange_release(exchange);
-	return 0;
+	return spri_trace(r);
 }

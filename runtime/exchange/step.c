@@ -91,13 +91,13 @@ static void add_stats(struct spr_exchange *exchange, struct spri_op *request)
 	}
 }
 
-static void commit(struct spr_exchange *exchange)
+static int commit(struct spr_exchange *exchange)
 {
 	struct spr_context *context = exchange->comm->context;
 	struct spr_exchange_stats *stats = &exchange->stats;
 	uint64_t before = spri_context_now(context);
+	int r = spri_residual_commit(exchange);
 
-	spri_residual_commit(exchange);
 	exchange->has_sum = exchange->algo->kind != SPRI_ALGO_DENSE;
 	exchange->has_committed = true;
 	stats->step = ++exchange->step;
@@ -119,6 +119,7 @@ static void commit(struct spr_exchange *exchange)
 							     .number = exchange->step - 1,
 							     .entries = stats->received,
 						     });
+	return spri_trace(r);
 }
 
 /* All parts are done: all or nothing. Lock held. */
@@ -126,19 +127,22 @@ static void end_step(struct spr_exchange *exchange)
 {
 	struct spri_op *request = exchange->request;
 	const struct spri_op *failed = NULL;
+	int r = 0;
 
 	for (size_t i = 0; i < exchange->n_parts && !failed; i++)
 		if (exchange->parts[i].op->status < 0)
 			failed = exchange->parts[i].op;
 	add_stats(exchange, request);
 	if (!failed)
-		commit(exchange);
+		r = commit(exchange);
 	exchange->state = EXCHANGE_IDLE;
 	if (!request)
 		return;
-	request->status = failed ? failed->status : 0;
+	request->status = failed ? failed->status : r;
 	if (failed)
 		request->text = failed->text;
+	else if (r < 0)
+		spri_text_set(&request->text, "committing the step: %s", spr_strerror(r));
 	request->end_ns = spri_op_now(request);
 	request->open = false;
 	request->done = true;
@@ -169,7 +173,7 @@ static void fill_op(const struct spr_exchange *exchange, struct exchange_part *p
 	if (part->algo->kind == SPRI_ALGO_DENSE) {
 		op->count = part->count;
 		op->out = exchange->dense_sum + part->offset;
-		op->in = exchange->clip > 0 || !exchange->gradient
+		op->in = exchange->dense_copied || !exchange->gradient
 				 ? op->out
 				 : exchange->gradient + part->offset;
 		return;
@@ -196,6 +200,7 @@ static void fill_op(const struct spr_exchange *exchange, struct exchange_part *p
 	op->count = part->count;
 	op->k = part->now.k; /* not used, and yet to be agreed on */
 	op->in = exchange->shadow + part->offset;
+	op->gather = exchange->place->gather;
 	op->mask = part->selected.index;
 	op->n_mask = status == 0 ? part->selected.count : 0;
 	op->n_broadcasters = exchange->n_broadcasters;
