@@ -10,8 +10,17 @@
 
 #include <gpu.h>
 
-/* Every kernel: an extern "C" __global__ function spri_<name>; how one is written: cuda.cuh. */
-#define SPRI_GPU_KERNELS(X) X(axpby)
+/*
+ * Every kernel: an extern "C" __global__ function spri_<name>; no name that kernel.h has, too. How
+ * one is written: cuda.cuh.
+ */
+#define SPRI_GPU_VECTOR_KERNELS(X) X(axpby) X(scale) X(add) X(drop)
+#define SPRI_GPU_SCATTER_KERNELS(X) X(scatter) X(gather) X(adopt)
+#define SPRI_GPU_HALF_KERNELS(X) X(narrow16) X(widen16)
+#define SPRI_GPU_KERNELS(X)                                                                        \
+	SPRI_GPU_VECTOR_KERNELS(X)                                                                 \
+	SPRI_GPU_SCATTER_KERNELS(X)                                                                \
+	SPRI_GPU_HALF_KERNELS(X)
 
 #define SPRI_GPU_KERNEL_ENUM(name) SPRI_GPU_KERNEL_##name,
 enum spri_gpu_kernel { SPRI_GPU_KERNELS(SPRI_GPU_KERNEL_ENUM) SPRI_GPU_KERNEL_COUNT };
