@@ -483,6 +483,18 @@ int spri_emu_find(const char *name)
 	return -1;
 }
 
+size_t spri_emu_parameter(int kernel, unsigned i)
+{
+	const emu::kernel *k = first_kernel;
+
+	while (kernel-- > 0)
+		k = k->next;
+	for (unsigned j = 0; j < i; j++)
+		if (k->parameters[j] == 0)
+			return 0;
+	return k->parameters[i];
+}
+
 void spri_emu_seed(uint64_t seed)
 {
 	std::lock_guard<std::mutex> hold(m.mutex);

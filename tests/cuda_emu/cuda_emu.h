@@ -44,6 +44,7 @@ struct kernel {
 	const char *name;
 	void (*call)(void (*function)(), void **params);
 	void (*function)();
+	const size_t *parameters;  /* their sizes, 0 last */
 	char *shared, *shared_end; /* the unit's section */
 	kernel *next;
 };
@@ -58,6 +59,7 @@ void call_with(void (*function)(A...), void **params, std::index_sequence<I...>)
 
 template <class F> struct caller;
 template <class... A> struct caller<void(A...)> {
+	static constexpr size_t parameters[] = {sizeof(A)..., 0};
 	static void call(void (*function)(), void **params)
 	{
 		call_with(reinterpret_cast<void (*)(A...)>(function), params,
@@ -68,8 +70,13 @@ template <class... A> struct caller<void(A...)> {
 template <class F> struct registration {
 	kernel k;
 	registration(const char *name, F *function, char *shared, char *shared_end)
-	    : k{name,	caller<F>::call, reinterpret_cast<void (*)()>(function),
-		shared, shared_end,	 nullptr}
+	    : k{name,
+		caller<F>::call,
+		reinterpret_cast<void (*)()>(function),
+		caller<F>::parameters,
+		shared,
+		shared_end,
+		nullptr}
 	{
 		add(&k);
 	}

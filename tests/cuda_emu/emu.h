@@ -29,6 +29,8 @@ int spri_emu_find(const char *kernel);
  */
 void spri_emu_run(int kernel, const unsigned grid[3], const unsigned block[3], size_t shared,
 		  void **params);
+/* The size of a kernel's i-th parameter; 0 past the last. */
+size_t spri_emu_parameter(int kernel, unsigned i);
 /* The order of all that runs from now on. */
 void spri_emu_seed(uint64_t seed);
 

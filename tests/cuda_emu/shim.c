@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cuda/launch.h>
+#include <launch.h>
 
 #include "emu.h"
 
@@ -112,6 +112,12 @@ int spri_gpu_alloc_mapped(struct spri_gpu *gpu, size_t bytes, void **host, void 
 void spri_gpu_free_mapped(struct spri_gpu *gpu SPRI_UNUSED, void *host)
 {
 	free(host);
+}
+
+int spri_gpu_synchronous(struct spri_gpu *gpu SPRI_UNUSED, void *p SPRI_UNUSED,
+			 struct spri_text *why SPRI_UNUSED)
+{
+	return 0;
 }
 
 int spri_gpu_export(struct spri_gpu *gpu SPRI_UNUSED, void *p SPRI_UNUSED, size_t bytes SPRI_UNUSED,
