@@ -20,13 +20,15 @@
 #define SPRI_GPU_MASK_KERNELS(X) X(mask_set) X(mask_count) X(mask_scan) X(mask_write)
 #define SPRI_GPU_HALF_KERNELS(X) X(narrow16) X(widen16)
 #define SPRI_GPU_IMPORTANCE_KERNELS(X) X(weigh) X(weigh_totals) X(weigh_finish)
+#define SPRI_GPU_MERGE_KERNELS(X) X(unite) X(cut_digit) X(cut_count) X(cut_write)
 #define SPRI_GPU_KERNELS(X)                                                                        \
 	SPRI_GPU_VECTOR_KERNELS(X)                                                                 \
 	SPRI_GPU_SCATTER_KERNELS(X)                                                                \
 	SPRI_GPU_NORM_KERNELS(X)                                                                   \
 	SPRI_GPU_MASK_KERNELS(X)                                                                   \
 	SPRI_GPU_HALF_KERNELS(X)                                                                   \
-	SPRI_GPU_IMPORTANCE_KERNELS(X)
+	SPRI_GPU_IMPORTANCE_KERNELS(X)                                                             \
+	SPRI_GPU_MERGE_KERNELS(X)
 
 #define SPRI_GPU_KERNEL_ENUM(name) SPRI_GPU_KERNEL_##name,
 enum spri_gpu_kernel { SPRI_GPU_KERNELS(SPRI_GPU_KERNEL_ENUM) SPRI_GPU_KERNEL_COUNT };
