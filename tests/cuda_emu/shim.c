@@ -36,10 +36,11 @@ static const char *const kernel_names[] = {SPRI_GPU_KERNELS(KERNEL_NAME)};
 
 static void *get_memory(size_t bytes)
 {
-	void *p = aligned_alloc(ALIGNMENT, bytes ? bytes : 1);
+	void *p;
 
-	if (p)
-		memset(p, 0xa5, bytes);
+	if (posix_memalign(&p, ALIGNMENT, bytes ? bytes : 1) != 0)
+		return NULL;
+	memset(p, 0xa5, bytes);
 	return p;
 }
 
