@@ -120,6 +120,11 @@ struct spri_port_options {
 	 */
 	uint64_t timeout_ns;
 	const char *interfaces; /* tcp: as SPR_TCP_IF; NULL or "": all. Borrowed during listen() */
+	/*
+	 * verbs: devices to use before others, the best first, with commas; NULL or "": all alike.
+	 * Borrowed during listen()
+	 */
+	const char *devices;
 	struct spri_fabric *fabric; /* loop: where the port lives. Outlives the port */
 	uint32_t place;		    /* loop: which place of the fabric */
 };

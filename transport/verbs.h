@@ -56,6 +56,8 @@ int spri_verbs_settings(struct verbs_settings *out, struct spri_text *text) SPRI
  * The list is one that spri_verbs_settings() accepted.
  */
 bool spri_verbs_allowed(const char *list, const char *device, unsigned port);
+/* The device's place in a list of names, after all of them when it is not there; no list: 0. */
+unsigned spri_verbs_turn(const char *list, const char *device);
 /* Is it such a list? Returns 0 or SPR_EENVIRONMENT with a text. */
 int spri_verbs_check_list(const char *list, struct spri_text *text) SPRI_MUST;
 
@@ -64,7 +66,7 @@ int spri_verbs_check_list(const char *list, struct spri_text *text) SPRI_MUST;
  * Opens the devices behind our addresses and listens there. Returns 0; SPR_EUNSUPPORTED,
  * SPR_EENVIRONMENT, negative errno with a text. What was opened is closed by spri_verbs_shut().
  */
-int spri_verbs_open_places(struct verbs_port *p, const char *interfaces,
+int spri_verbs_open_places(struct verbs_port *p, const struct spri_port_options *options,
 			   struct spri_text *text) SPRI_MUST;
 void spri_verbs_shut(struct verbs_port *p);
 /* Which of our places a request came in by or a route goes out by; NULL: none. */

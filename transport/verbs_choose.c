@@ -78,6 +78,21 @@ bool spri_verbs_allowed(const char *list, const char *device, unsigned port)
 	return named != without;
 }
 
+unsigned spri_verbs_turn(const char *list, const char *device)
+{
+	const char *s = list && *list ? list : NULL;
+	unsigned turn = 0;
+
+	for (; s; turn++) {
+		size_t n = strcspn(s, ",");
+
+		if (strlen(device) == n && memcmp(device, s, n) == 0)
+			break;
+		s = s[n] ? s + n + 1 : NULL;
+	}
+	return turn;
+}
+
 /* A number that may be absent: -1 then. */
 static int optional(enum spri_env variable, uint64_t most, int *out, struct spri_text *text)
 {

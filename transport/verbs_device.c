@@ -327,11 +327,24 @@ static void explain(struct spri_text *text)
 		*text = why;
 }
 
-int spri_verbs_open_places(struct verbs_port *p, const char *interfaces, struct spri_text *text)
+/* Puts the last place, whose device is known now, where it belongs in the order. */
+static void take_turn(struct verbs_port *p, const char *devices)
+{
+	unsigned at = p->n_places - 1;
+	struct verbs_place *place = &p->places[at];
+
+	place->turn = spri_verbs_turn(devices, place->device->name);
+	for (; at > 0 && p->places[p->order[at - 1]].turn > place->turn; at--)
+		p->order[at] = p->order[at - 1];
+	p->order[at] = (uint8_t)(p->n_places - 1);
+}
+
+int spri_verbs_open_places(struct verbs_port *p, const struct spri_port_options *options,
+			   struct spri_text *text)
 {
 	struct spri_interface rows[INTERFACES];
 	struct spri_text why = {0};
-	int n = spri_interfaces(interfaces, rows, INTERFACES, text);
+	int n = spri_interfaces(options->interfaces, rows, INTERFACES, text);
 
 	if (n < 0) {
 		explain(text);
@@ -346,8 +359,10 @@ int spri_verbs_open_places(struct verbs_port *p, const char *interfaces, struct 
 				  rows[i].name, rows[i].address, VERBS_PLACES);
 			continue;
 		}
-		if (open_place(p, &rows[i], &why))
+		if (open_place(p, &rows[i], &why)) {
+			take_turn(p, options->devices);
 			continue;
+		}
 		spri_text_set(text, "%s %s: %s", rows[i].name, rows[i].address, why.s);
 		spri_logf(SPR_LOG_INFO, "verbs: %s", text->s);
 	}

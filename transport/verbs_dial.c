@@ -4,8 +4,8 @@
  * The active handshake: from the peer's addresses to a connected queue pair.
  *
  *   1. Routes: each of our addresses with each of the peer's of the same kind (InfiniBand, RoCE,
- *      iWARP). Those within one network come first, and of these each connection begins at another
- *      one, so that several devices share the work.
+ *      iWARP). Those within one network come first. Of these each connection begins at another
+ *      one, so that several devices share the work; unless the caller has put them in an order.
  *   2. rdma_cm resolves address and route: by them the kernel chooses GID and path.
  *   3. Queue pair, receives, connection request with our hello. DIALING becomes ASKING.
  *   4. The peer accepts: the queue pair is readied, the accept confirmed to rdma_cm and, by the
@@ -37,16 +37,19 @@ static bool near_us(const struct verbs_place *from, const struct spri_verbs_addr
 	return spri_prefix_equal(from->address.host, to->host, from->prefix);
 }
 
-/* Adds the routes that are near (or far); the first of them is number `first`, then round. */
+/* Adds the routes that are near (or far); of near ones, when no device has precedence, all by
+ * turns.
+ */
 static void add_routes(struct verbs_conn *c, const struct spri_verbs_blob *blob, bool near)
 {
 	struct verbs_port *p = verbs_port_of(c);
 	struct verbs_dial *d = &c->dial;
-	unsigned n = p->n_places * blob->n, first = (unsigned)(c->token % n);
+	bool alike = p->places[p->order[p->n_places - 1]].turn == 0;
+	unsigned n = p->n_places * blob->n, first = alike ? (unsigned)(c->token % n) : 0;
 
 	for (unsigned k = 0; k < n && d->n < spri_countof(d->routes); k++) {
 		unsigned i = near ? (first + k) % n : k;
-		struct verbs_place *from = &p->places[i / blob->n];
+		struct verbs_place *from = &p->places[p->order[i / blob->n]];
 		const struct spri_verbs_address *to = &blob->addresses[i % blob->n];
 
 		if (from->address.family == to->family && from->address.kind == to->kind &&

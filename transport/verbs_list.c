@@ -257,7 +257,7 @@ int spri_rdma_routes(const char *interfaces, const char *host, struct spri_route
 	/* As a connection tries them: near ones first. */
 	for (int near = 1; near >= 0; near--) {
 		for (unsigned i = 0; i < p->n_places && n < max; i++) {
-			const struct verbs_place *place = &p->places[i];
+			const struct verbs_place *place = &p->places[p->order[i]];
 			bool is = place->address.family == peer.family &&
 				  spri_prefix_equal(place->address.host, peer.host, place->prefix);
 

@@ -118,7 +118,7 @@ int spri_verbs_listen(const struct spri_port_options *options, struct spri_port 
 		if (r < 0)
 			spri_text_set(text, "opening a port: %s", spr_strerror(r));
 		else
-			r = spri_verbs_open_places(p, options->interfaces, text);
+			r = spri_verbs_open_places(p, options, text);
 	}
 	if (r < 0) {
 		spri_verbs_fini(&p->base);
@@ -157,7 +157,7 @@ size_t spri_verbs_address(struct spri_port *base, uint8_t *blob)
 
 	memcpy(b.id, p->id, sizeof b.id);
 	for (unsigned i = 0; i < p->n_places; i++)
-		b.addresses[i] = p->places[i].address;
+		b.addresses[i] = p->places[p->order[i]].address;
 	return spri_verbs_blob_encode(&b, blob);
 }
 

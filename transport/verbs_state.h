@@ -118,9 +118,8 @@ struct verbs_place {
 	uint32_t max_message;
 	struct spri_verbs_address address;
 	unsigned prefix; /* of the network it is in */
-	uint64_t
-		/* the port is down, and tolerated until then; SPRI_NEVER: it is up */
-		down_until_ns;
+	unsigned turn;	 /* its device's place in the caller's list: lower ones are used before */
+	uint64_t down_until_ns; /* the port is down, tolerated until then; SPRI_NEVER: up */
 };
 
 struct verbs_port {
@@ -140,8 +139,9 @@ struct verbs_port {
 	unsigned n_devices;
 	struct verbs_place places[VERBS_PLACES];
 	unsigned n_places;
-	struct verbs_link conns;  /* all connections (verbs_conn.all) */
-	struct verbs_link guests; /* all guests, oldest first (verbs_guest.all) */
+	uint8_t order[VERBS_PLACES]; /* of places, by their turn: the first is used before others */
+	struct verbs_link conns;     /* all connections (verbs_conn.all) */
+	struct verbs_link guests;    /* all guests, oldest first (verbs_guest.all) */
 	unsigned n_guests;
 	unsigned n_regions;
 	bool polling;	     /* inside poll(): sleepers are woken at its end */
