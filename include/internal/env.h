@@ -18,6 +18,13 @@
 	  "where rank 0 listens and the others meet it: HOST:PORT or [IPV6]:PORT")                 \
 	X(ROOT_FD, "SPR_ROOT_FD", "",                                                              \
 	  "descriptor of a listening socket for SPR_ROOT that rank 0 inherits")                    \
+	X(LOCAL_RANK, "SPR_LOCAL_RANK", "",                                                        \
+	  "place among the ranks of this machine; else what the launcher says")                    \
+	X(LOCAL_SIZE, "SPR_LOCAL_SIZE", "", "number of ranks on this machine")                     \
+	X(DEVICE, "SPR_DEVICE", "",                                                                \
+	  "this rank's GPU (number or PCI address), NIC (name), or both with a comma")             \
+	X(BIND, "SPR_BIND", "auto",                                                                \
+	  "CPUs of the progress thread: auto, none, node, or a list like 0-7,16")                  \
 	X(TRANSPORT, "SPR_TRANSPORT", "auto", "transport to use: auto, verbs, tcp")                \
 	X(TCP_IF, "SPR_TCP_IF", "",                                                                \
 	  "interfaces for tcp: names or CIDR blocks, comma separated; ^ excludes")                 \
@@ -71,6 +78,15 @@ int spri_env_seconds(enum spri_env variable, uint64_t fallback_ns, uint64_t *out
 /* The position of the value in `words` (NULL-terminated). */
 int spri_env_word(enum spri_env variable, const char *const *words, int fallback, int *out,
 		  struct spri_text *text) SPRI_MUST;
+
+/*
+ * Which of the ranks of this machine is this, of how many? SPR_LOCAL_RANK and SPR_LOCAL_SIZE, else
+ * what a launcher's variables say (Open MPI, torchrun, MPICH, Slurm), else 0 of 1. *from is the
+ * name of the variable, NULL when there is none. Returns 0; SPR_EENVIRONMENT with a text about
+ * ours.
+ */
+int spri_env_local(uint32_t *rank, uint32_t *size, const char **from,
+		   struct spri_text *text) SPRI_MUST;
 
 /* The known SPR_* name nearest to `name` by edit distance, never NULL. */
 const char *spri_env_nearest(const char *name);

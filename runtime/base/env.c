@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <locale.h>
+#include <sparring/types.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,6 +143,42 @@ int spri_env_word(enum spri_env variable, const char *const *words, int fallback
 	spri_text_set(text, "%s is '%s', must be one of %s", spri_env_info(variable)->name, s,
 		      list);
 	return SPR_EENVIRONMENT;
+}
+
+/* Launchers that tell a process its place on the machine. Slurm's count is like "4(x2),3". */
+static const struct {
+	const char *rank, *size;
+} launchers[] = {
+	{"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+	{"LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+	{"MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+	{"SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
+};
+
+int spri_env_local(uint32_t *rank, uint32_t *size, const char **from, struct spri_text *text)
+{
+	uint64_t r = 0, n = 1;
+	int status;
+
+	*from = NULL;
+	if (spri_env_get(SPRI_ENV_LOCAL_RANK) || spri_env_get(SPRI_ENV_LOCAL_SIZE)) {
+		*from = spri_env_info(SPRI_ENV_LOCAL_RANK)->name;
+		status = spri_env_u64(SPRI_ENV_LOCAL_SIZE, 1, SPR_MAX_RANKS, 1, &n, text);
+		if (status == 0)
+			status = spri_env_u64(SPRI_ENV_LOCAL_RANK, 0, n - 1, 0, &r, text);
+		if (status < 0)
+			return status;
+	}
+	for (size_t i = 0; i < spri_countof(launchers) && !*from; i++) {
+		const char *a = getenv(launchers[i].rank), *b = getenv(launchers[i].size), *end;
+
+		if (a && b && digits(a, &r, &end) && !*end && digits(b, &n, &end) && r < n &&
+		    n <= SPR_MAX_RANKS)
+			*from = launchers[i].rank;
+	}
+	*rank = *from ? (uint32_t)r : 0;
+	*size = *from ? (uint32_t)n : 1;
+	return 0;
 }
 
 /* Levenshtein distance of two short names; longer ones are cut. */

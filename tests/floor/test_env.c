@@ -264,6 +264,48 @@ static void note(void *arg, const char *name, const char *nearest)
 	snprintf(found->nearest, sizeof found->nearest, "%s", nearest);
 }
 
+struct local {
+	const char *names[2], *values[2];
+	unsigned rank, size;
+};
+
+Test(env, local_rank)
+{
+	static const struct local rows[] = {
+		{{"SPR_LOCAL_RANK", "SPR_LOCAL_SIZE"}, {"2", "3"}, 2, 3},
+		{{"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"}, {"1", "4"}, 1, 4},
+		{{"LOCAL_RANK", "LOCAL_WORLD_SIZE"}, {"7", "8"}, 7, 8},
+		{{"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, {"0", "2"}, 0, 2},
+		{{"SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"}, {"3", "4(x2),3"}, 3, 4},
+		/* not a launcher's: as if there were none */
+		{{"LOCAL_RANK", "LOCAL_WORLD_SIZE"}, {"8", "8"}, 0, 1},
+		{{"LOCAL_RANK", "LOCAL_WORLD_SIZE"}, {"x", "8"}, 0, 1},
+		{{"LOCAL_RANK", "NOTHING"}, {"1", "8"}, 0, 1},
+	};
+	struct spri_text text = {""};
+	uint32_t rank, size;
+	const char *from;
+
+	for (size_t i = 0; i < spri_countof(rows); i++) {
+		clearenv();
+		for (int k = 0; k < 2; k++)
+			setenv(rows[i].names[k], rows[i].values[k], 1);
+		cr_assert_eq(spri_env_local(&rank, &size, &from, &text), 0, "%s", text.s);
+		cr_assert(rank == rows[i].rank && size == rows[i].size, "row %zu: %u of %u", i,
+			  rank, size);
+		cr_assert(size == 1 ? !from : !strcmp(from, rows[i].names[0]), "row %zu", i);
+	}
+	setenv("SPR_LOCAL_RANK", "0", 1); /* ours come first */
+	setenv("SPR_LOCAL_SIZE", "1", 1);
+	setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1", 1);
+	setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4", 1);
+	cr_assert_eq(spri_env_local(&rank, &size, &from, &text), 0);
+	cr_assert(size == 1 && from, "ours");
+	setenv("SPR_LOCAL_RANK", "1", 1);
+	cr_assert_eq(spri_env_local(&rank, &size, &from, &text), SPR_EENVIRONMENT);
+	cr_assert_not_null(strstr(text.s, "SPR_LOCAL_RANK is '1'"), "%s", text.s);
+}
+
 Test(env, unknown_names_are_reported)
 {
 	struct found found = {0};
