@@ -62,6 +62,8 @@ static struct verdict become_rank(const struct run_rank *rank, const struct run_
 			return (struct verdict){errno, STEP_PREPARE};
 	set_number("SPR_RANK", rank->rank);
 	set_number("SPR_SIZE", plan->n_ranks);
+	set_number("SPR_LOCAL_RANK", rank->rank);
+	set_number("SPR_LOCAL_SIZE", plan->n_ranks);
 	setenv("SPR_ROOT", plan->root, 1);
 	/* All ranks are here: no traffic on a network, unless RDMA was asked for. */
 	transport = getenv("SPR_TRANSPORT");

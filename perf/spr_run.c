@@ -336,13 +336,15 @@ static void finish(struct run *run)
 	free(run->polls);
 }
 
-static const char epilog[] = "Each rank finds SPR_RANK, SPR_SIZE and SPR_ROOT in its environment, "
-			     "and /dev/null as its input; outside a netbed\n"
-			     "also SPR_TCP_IF=lo, unless that is set or RDMA is asked for.\n"
-			     "Exit status: that of the first rank that fails (128 + signal when it "
-			     "was killed); the others are then ended.\n"
-			     "124 when the time is over, 125 when spr_run cannot do its part, 126 "
-			     "or 127 when PROG cannot be run.\n";
+static const char epilog[] =
+	"Each rank finds SPR_RANK, SPR_SIZE, SPR_LOCAL_RANK, SPR_LOCAL_SIZE and "
+	"SPR_ROOT in its environment, and\n"
+	"/dev/null as its input; outside a netbed also SPR_TCP_IF=lo, unless that "
+	"is set or RDMA is asked for.\n"
+	"Exit status: that of the first rank that fails (128 + signal when it "
+	"was killed); the others are then ended.\n"
+	"124 when the time is over, 125 when spr_run cannot do its part, 126 "
+	"or 127 when PROG cannot be run.\n";
 
 int main(int argc, char **argv)
 {

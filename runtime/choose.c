@@ -49,6 +49,7 @@ static int open_port(struct spr_context *context)
 	struct spri_port_options options = {
 		.timeout_ns = context->timeout_ns,
 		.interfaces = spri_env_get(SPRI_ENV_TCP_IF),
+		.devices = context->seat.devices,
 		.fabric = context->sim ? spri_sim_fabric(context->sim) : NULL,
 		.place = context->sim_rank,
 	};

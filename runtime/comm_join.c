@@ -10,6 +10,7 @@
  *      address and key as private data
  *   4. allgather: how that went
  */
+#include <affinity.h>
 #include <bootstrap/bootstrap.h>
 #include <coll/coll.h>
 #include <comm.h>
@@ -113,6 +114,8 @@ static int make_arena(struct spr_comm *comm)
 	comm->staging = spri_alloc_pages(comm->arena_bytes);
 	if (!comm->landing || !comm->staging)
 		return -ENOMEM;
+	spri_affinity_pages(&comm->context->seat, comm->landing, comm->arena_bytes);
+	spri_affinity_pages(&comm->context->seat, comm->staging, comm->arena_bytes);
 	for (uint32_t i = 0; i < comm->n_links && r == 0; i++) {
 		struct spri_link *link = &comm->links[i];
 

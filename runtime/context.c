@@ -5,6 +5,7 @@
  * local end opened, the progress thread started if asked for. Whatever fails is undone in
  * reverse; the log names it, since there is no object yet to keep the text.
  */
+#include <affinity.h>
 #include <context.h>
 #include <errno.h>
 #include <internal/alloc.h>
@@ -141,6 +142,7 @@ static void *progress_main(void *arg)
 	struct spr_context *context = arg;
 	const struct spri_log *before = spri_context_enter(context);
 
+	spri_affinity_bind(&context->seat);
 	while (!context->stopping) {
 		uint64_t deadline;
 
@@ -183,6 +185,25 @@ fini_lock:
 	return -r;
 }
 
+/* Which GPU, NIC, node and CPUs are this rank's. Simulated ranks share one process: none. */
+static int read_seat(struct spr_context *context)
+{
+	struct spri_seat *seat = &context->seat;
+	const struct spri_topo *topo = spri_affinity_machine();
+	char gpu[64] = "none", cpus[SPRI_CPUS_TEXT];
+	int r = spri_affinity_decide(seat, &context->text);
+
+	if (r < 0)
+		return spri_trace(r);
+	if (seat->gpu >= 0)
+		spri_topo_name(&topo->objects[seat->gpu], gpu, sizeof gpu);
+	spri_logf(SPR_LOG_INFO, "GPU %s (%s), NIC %s (%s)", gpu, seat->gpu_why,
+		  seat->nic >= 0 ? topo->objects[seat->nic].name : "none", seat->nic_why);
+	spri_logf(SPR_LOG_INFO, "landing slots on node %d (%s), progress thread on CPUs %s (%s)",
+		  seat->node, seat->node_why, spri_cpus_text(&seat->cpus, cpus), seat->cpus_why);
+	return 0;
+}
+
 /* What needs only the options and the environment; the transport's name is used later. */
 static int read_options(struct spr_context *context, const struct spr_context_options *options,
 			const char **transport)
@@ -211,6 +232,10 @@ static int read_options(struct spr_context *context, const struct spr_context_op
 	if (r < 0)
 		return r;
 	spri_isa_allow(isa);
+	if (!context->sim)
+		r = read_seat(context);
+	if (r < 0)
+		return r;
 	*transport = o.transport;
 	return 0;
 }

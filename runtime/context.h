@@ -11,6 +11,7 @@
 #include <sparring/context.h>
 
 #include <kernel.h>
+#include <seat.h>
 #include <transport.h>
 
 /* Who hears of the events of a connection: its `user` points to one of these. */
@@ -31,6 +32,7 @@ struct spr_context {
 	uint64_t landing_bytes; /* cap per communicator */
 	struct spr_sim *sim;	/* borrowed; NULL outside simulations */
 	uint32_t sim_rank;
+	struct spri_seat seat; /* where this rank belongs; nowhere in simulations */
 
 	pthread_mutex_t
 		lock; /* guards all objects of the context; nothing else is taken under it */
