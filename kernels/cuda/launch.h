@@ -21,7 +21,9 @@
 #define SPRI_GPU_HALF_KERNELS(X) X(narrow16) X(widen16)
 #define SPRI_GPU_IMPORTANCE_KERNELS(X) X(weigh) X(weigh_totals) X(weigh_finish)
 #define SPRI_GPU_MERGE_KERNELS(X) X(unite) X(cut_digit) X(cut_count) X(cut_write)
+#define SPRI_GPU_SELECT_KERNELS(X) X(select_scan) X(select_digit) X(select_count) X(select_write)
 #define SPRI_GPU_KERNELS(X)                                                                        \
+	SPRI_GPU_SELECT_KERNELS(X)                                                                 \
 	SPRI_GPU_VECTOR_KERNELS(X)                                                                 \
 	SPRI_GPU_SCATTER_KERNELS(X)                                                                \
 	SPRI_GPU_NORM_KERNELS(X)                                                                   \

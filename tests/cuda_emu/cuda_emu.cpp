@@ -50,7 +50,12 @@ struct thread : emu::place {
 	int line = 0;
 };
 
+struct warp {
+	unsigned waiting = 0; /* lanes that do, at a meeting */
+};
+
 struct block {
+	std::vector<warp> warps;
 	std::vector<thread *> threads, runnable;
 	unsigned n_ended = 0;
 	/* at the barrier: how many wait, whose predicates held, at which one */
@@ -196,28 +201,35 @@ thread *lane_of(thread *t, unsigned lane)
 	return number < t->home->threads.size() ? t->home->threads[number] : nullptr;
 }
 
-/* Is everyone there? Fails when one can never come, or waits for something else. */
-bool all_met(thread *me)
+/* Fails when a lane can never come, or waits for something else. */
+void check_lane(const thread *me, unsigned lane)
 {
-	bool all = true;
+	const thread *t = lane_of(const_cast<thread *>(me), lane);
+
+	if (!t || t->state == thread::ended)
+		emu::fail("a mask names a lane that has ended, or never was");
+	if (t->state == thread::at_meeting &&
+	    (t->mask != me->mask || t->kind != me->kind || t->line != me->line))
+		emu::fail("lanes of one mask meet at different places or masks");
+}
+
+/* Is everyone there? */
+bool all_met(const thread *me)
+{
+	const warp &w = me->home->warps[me->number / WARP];
+	unsigned missing = me->mask & ~w.waiting;
 
 	if (!(me->mask >> me->number % WARP & 1))
 		emu::fail("a lane that is not in its own mask");
-	for (unsigned lane = 0; lane < WARP; lane++) {
-		thread *t = lane_of(me, lane);
-
-		if (!(me->mask >> lane & 1))
-			continue;
-		if (!t || t->state == thread::ended)
-			emu::fail("a mask names a lane that has ended, or never was");
-		if (t->state != thread::at_meeting) {
-			all = false;
-			continue;
-		}
-		if (t->mask != me->mask || t->kind != me->kind || t->line != me->line)
-			emu::fail("lanes of one mask meet at different places or masks");
+	if (missing) { /* one of them is enough to look at until all are there */
+		check_lane(me, (unsigned)__builtin_ctz(missing));
+		return false;
 	}
-	return all;
+	for (unsigned lane = 0; lane < WARP; lane++) {
+		if (me->mask >> lane & 1)
+			check_lane(me, lane);
+	}
+	return true;
 }
 
 uint64_t result_for(thread *t)
@@ -245,11 +257,8 @@ void check_nobody_waits_for(thread *t)
 {
 	if (t->home->n_waiting > 0)
 		emu::fail("it ends, others wait for it at a barrier");
-	for (unsigned lane = 0; lane < WARP; lane++) {
-		thread *other = lane_of(t, lane);
-
-		if (other && other->state == thread::at_meeting &&
-		    other->mask >> t->number % WARP & 1)
+	for (unsigned left = t->home->warps[t->number / WARP].waiting; left; left &= left - 1) {
+		if (lane_of(t, (unsigned)__builtin_ctz(left))->mask >> t->number % WARP & 1)
 			emu::fail("it ends, lanes of its warp wait for it");
 	}
 }
@@ -307,6 +316,7 @@ void start_block(uint64_t number, const unsigned grid[3], const unsigned size[3]
 	b->shared.assign((size_t)(m.kernel->shared_end - m.kernel->shared), (char)0xa5);
 	b->dynamic.reset(new char[shared]);
 	std::memset(b->dynamic.get(), 0xa5, shared);
+	b->warps.resize((n + WARP - 1) / WARP);
 	for (unsigned i = 0; i < n; i++) {
 		thread *t = get_thread();
 
@@ -443,6 +453,7 @@ uint64_t meet(op kind, unsigned mask, uint64_t value, unsigned from, int line)
 	me->from = from;
 	me->line = line;
 	me->state = thread::at_meeting;
+	me->home->warps[me->number / WARP].waiting |= 1u << me->number % WARP;
 	take_out(me);
 	if (all_met(me)) {
 		for (unsigned lane = 0; lane < WARP; lane++) {
@@ -453,6 +464,7 @@ uint64_t meet(op kind, unsigned mask, uint64_t value, unsigned from, int line)
 			if (mask >> lane & 1)
 				make_runnable(lane_of(me, lane));
 		}
+		me->home->warps[me->number / WARP].waiting &= ~mask;
 		m.idle_points = 0;
 	}
 	let_others_run();
