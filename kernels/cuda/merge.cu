@@ -145,14 +145,16 @@ static __device__ __forceinline__ float value_of_b(const struct spri_gpu_merge *
 	return spri_sum_by(s->policy, s->b.value[tile->j + t], 0.0f, own, found);
 }
 
-/* All threads: where the tile [from, to) begins in either list, and its indices, a's first. */
+/*
+ * All threads: where the tile [from, to) begins in either list, and its indices, a's first. The
+ * first barrier also waits for whoever still uses the indices of the tile before.
+ */
 static __device__ inline struct tile load_tile(const struct spri_gpu_merge *s, uint64_t from,
 					       uint64_t to, uint64_t *index)
 {
 	__shared__ uint64_t split[2];
 	struct tile tile;
 
-	__syncthreads(); /* what was loaded before has been used */
 	if (threadIdx.x % SPRI_WARP == 0 && threadIdx.x / SPRI_WARP < 2)
 		split[threadIdx.x / SPRI_WARP] = diagonal(s, threadIdx.x ? to : from);
 	__syncthreads();
@@ -226,7 +228,7 @@ static __device__ __forceinline__ struct fate fate_of(const struct spri_gpu_cut 
 						      uint64_t end)
 {
 	uint32_t key = i < end ? spri_key(c->value[i]) : 0, cut = c->state->prefix;
-	struct fate fate = {key > cut, key == cut && key, key != 0};
+	struct fate fate = {key > cut, key == cut, key != 0};
 
 	return fate;
 }

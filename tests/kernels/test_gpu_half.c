@@ -50,7 +50,7 @@ Test(gpu_half, every_length_and_kind)
 /* Each pattern as the upper half of a single and as a half, and the singles beside both. */
 Test(gpu_half, every_boundary)
 {
-	enum { PATTERNS = 65536, NEAR = 6 };
+	enum { PATTERNS = 65536, NEAR = 7 };
 	struct remote_gpu g = remote_open();
 	float *v = malloc(PATTERNS * NEAR * sizeof *v);
 
@@ -62,7 +62,8 @@ Test(gpu_half, every_boundary)
 		v[bits * NEAR + 2] = from_bits((bits << 16) + 0x8000);
 		v[bits * NEAR + 3] = from_bits((bits << 16) + 0x8001);
 		v[bits * NEAR + 4] = from_bits(half + 0xfff);
-		v[bits * NEAR + 5] = from_bits(half + 0x1001);
+		v[bits * NEAR + 5] = from_bits(half + 0x1000);
+		v[bits * NEAR + 6] = from_bits(half + 0x1001);
 	}
 	for (unsigned i = 0; i < spri_countof(types); i++)
 		check_both(&g, v, PATTERNS * NEAR - 1, types[i]);
