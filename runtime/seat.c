@@ -300,7 +300,7 @@ static void say_nearest(const struct decision *d)
 	if (out->gpu >= 0)
 		name_of(d, out->gpu, gpu);
 	if (near >= NEAR_BRIDGE)
-		snprintf(where, sizeof where, "below one %s with it",
+		snprintf(where, sizeof where, "both below %s",
 			 object(d, spri_topo_bridge(d->topo, out->gpu, out->nic))->name);
 	else if (near == NEAR_CPUS && out->gpu >= 0 && object(d, out->gpu)->node >= 0)
 		snprintf(where, sizeof where, "on its NUMA node %d", object(d, out->gpu)->node);

@@ -14,6 +14,7 @@
 #include <sparring/memory.h>
 #include <sparring/request.h>
 #include <sparring/sim.h>
+#include <sparring/topology.h>
 #include <sparring/types.h>
 
 #endif

@@ -77,9 +77,9 @@ struct expected {
 #define FLAT "not bound: there is one NUMA node"
 #define ALL "not bound: all CPUs are near mlx5_0"
 #define EACH "one for each local rank; this is 0"
-#define UNDER "nearest to GPU 0: below one host bridge 0000:[00-02] with it"
-#define VM "nearest to GPU 0: below one host bridge 0000:[00-00] with it; 2 are as near"
-#define PAIR "nearest to GPU 0: below one PCI switch 0000:01:00.0 with it; 2 are as near"
+#define UNDER "nearest to GPU 0: both below host bridge 0000:[00-02]"
+#define VM "nearest to GPU 0: both below host bridge 0000:[00-00]; 2 are as near"
+#define PAIR "nearest to GPU 0: both below PCI switch 0000:01:00.0; 2 are as near"
 #define NEAR "near mlx5_0"
 #define HERE "mlx5_0 is there"
 static const struct expected table[] = {
@@ -101,11 +101,14 @@ static const struct expected table[] = {
 	{"8-gpu-8-nic", 8, "01234567", "01234567", "00001111", "0-31", "32-63", EACH, PAIR, HERE,
 	 NEAR},
 
-	{"4-gpu-1-nic", 1, "0", "0", "0", "0-15", "0-15", EACH, "with it", HERE, NEAR},
-	{"4-gpu-1-nic", 2, "01", "00", "00", "0-15", "0-15", EACH, "with it", HERE, NEAR},
-	{"4-gpu-1-nic", 4, "0123", "0000", "0000", "0-15", "0-15", EACH, "with it", HERE, NEAR},
+	{"4-gpu-1-nic", 1, "0", "0", "0", "0-15", "0-15", EACH, "both below host bridge", HERE,
+	 NEAR},
+	{"4-gpu-1-nic", 2, "01", "00", "00", "0-15", "0-15", EACH, "both below host bridge", HERE,
+	 NEAR},
+	{"4-gpu-1-nic", 4, "0123", "0000", "0000", "0-15", "0-15", EACH, "both below host bridge",
+	 HERE, NEAR},
 	{"4-gpu-1-nic", 8, "01230123", "00000000", "00000000", "0-15", "0-15", "share 4 GPUs",
-	 "with it", HERE, NEAR},
+	 "both below host bridge", HERE, NEAR},
 
 	{"vm-flat", 1, "0", "0", "-", "", "", EACH, VM, ONE, FLAT},
 	{"vm-flat", 2, "00", "01", "--", "", "", "only one", VM, ONE, FLAT},
@@ -139,14 +142,14 @@ static const struct expected table[] = {
 	 "GPU 0", "GPU 0"},
 
 	/* network interfaces are NICs, too, when there is no RDMA; the GPU is beside eth1 */
-	{"ethernet", 1, "0", "1", "1", "8-15", "8-15", EACH, "below one host bridge", "eth1",
+	{"ethernet", 1, "0", "1", "1", "8-15", "8-15", EACH, "both below host bridge", "eth1",
 	 "near eth1"},
-	{"ethernet", 2, "00", "11", "11", "8-15", "8-15", "only one", "below one host bridge",
+	{"ethernet", 2, "00", "11", "11", "8-15", "8-15", "only one", "both below host bridge",
 	 "eth1", "near eth1"},
-	{"ethernet", 4, "0000", "1111", "1111", "8-15", "8-15", "only one", "with it", "eth1",
-	 "eth1"},
-	{"ethernet", 8, "00000000", "11111111", "11111111", "8-15", "8-15", "only one", "with it",
-	 "eth1", "eth1"},
+	{"ethernet", 4, "0000", "1111", "1111", "8-15", "8-15", "only one",
+	 "both below host bridge", "eth1", "eth1"},
+	{"ethernet", 8, "00000000", "11111111", "11111111", "8-15", "8-15", "only one",
+	 "both below host bridge", "eth1", "eth1"},
 };
 #undef ONE
 #undef FLAT
