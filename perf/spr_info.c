@@ -5,10 +5,12 @@
  * rest.
  *
  * Path: every kind of spr_info_list as a titled table, or as one JSON object; with --peer, the ways
- * to one address instead. Failures: a kind that cannot be listed is named on stderr, and the exit
+ * to one address instead; with --topology, the machine and its local ranks (info_topology.c).
+ * Failures: a kind that cannot be listed is named on stderr, and the exit
  * status is 1. SPR_* variables that nothing reads are warned about: a misspelt one would otherwise
  * go unnoticed.
  */
+#include "info_topology.h"
 #include "json.h"
 #include "options.h"
 #include "table.h"
@@ -166,11 +168,24 @@ static int print_json(const char *path, const char *peer)
 int main(int argc, char **argv)
 {
 	const char *json_path = NULL, *peer = NULL;
+	struct info_topology_options topology = {0};
+	bool show_topology = false;
 	const struct perf_option table[] = {
 		{0, "json", PERF_OPT_STRING, "FILE",
 		 "write JSON there instead; - is standard output", &json_path, 0, 0},
 		{0, "peer", PERF_OPT_STRING, "ADDRESS",
 		 "only: how this peer would be reached, and why not otherwise", &peer, 0, 0},
+		{0, "topology", PERF_OPT_FLAG, NULL,
+		 "only: the machine, and the GPU, NIC, node and CPUs of\neach local rank, with the "
+		 "reasons",
+		 &show_topology, 0, 0},
+		{0, "ranks", PERF_OPT_U64, "N",
+		 "of --topology: local ranks (the launcher's, else one\nfor each GPU)",
+		 &topology.ranks, 1, SPR_MAX_RANKS},
+		{0, "xml", PERF_OPT_STRING, "FILE",
+		 "of --topology: a machine as lstopo writes it, not this one", &topology.xml, 0, 0},
+		{0, "svg", PERF_OPT_STRING, "FILE", "of --topology: draw it there, too",
+		 &topology.svg, 0, 0},
 	};
 	const struct perf_options options = {"spr_info",
 					     "Prints what this machine has and what sparring would "
@@ -186,7 +201,14 @@ int main(int argc, char **argv)
 
 	if (r)
 		return r > 0 ? 0 : PERF_EXIT_USAGE;
-	r = json_path ? print_json(json_path, peer) : print_tables(peer);
+	if (!show_topology && (topology.xml || topology.svg || topology.ranks))
+		return perf_options_refuse(&options, "--xml, --svg and --ranks go with --topology"),
+		       PERF_EXIT_USAGE;
+	topology.json = json_path;
+	if (show_topology)
+		r = info_topology(&topology);
+	else
+		r = json_path ? print_json(json_path, peer) : print_tables(peer);
 	fflush(stdout);
 	(void)!spr_info_list(SPR_INFO_VARIABLES, warn_unknown, &warnings);
 	return r;
