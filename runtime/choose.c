@@ -12,6 +12,7 @@
 #include <comm.h>
 #include <context.h>
 #include <internal/env.h>
+#include <registration.h>
 #include <sim.h>
 #include <string.h>
 
@@ -130,6 +131,7 @@ int spri_context_fall_back(struct spr_context *context, const char *why)
 	int r;
 
 	assert(spri_context_can_fall_back(context));
+	spri_memory_forget(context);
 	context->transport = spri_transport_find("tcp");
 	r = open_port(context);
 	if (r < 0) {

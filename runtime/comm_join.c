@@ -18,6 +18,7 @@
 #include <internal/alloc.h>
 #include <internal/bits.h>
 #include <internal/bytes.h>
+#include <registration.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +106,6 @@ static int size_windows(struct spr_comm *comm, uint64_t landing_bytes, uint32_t 
 
 static int make_arena(struct spr_comm *comm)
 {
-	const struct spri_transport *t = comm->context->transport;
 	size_t per_link = (size_t)SPRI_LANES * comm->window * comm->chunk_bytes;
 	int r = 0;
 
@@ -121,11 +121,11 @@ static int make_arena(struct spr_comm *comm)
 
 		link->landing = comm->landing + i * per_link;
 		link->staging = comm->staging + i * per_link;
-		r = t->register_(comm->context->port, link->landing, per_link,
-				 SPRI_ACCESS_REMOTE_WRITE, &link->landing_region);
+		r = spri_memory_host(comm->context, link->landing, per_link,
+				     SPRI_ACCESS_REMOTE_WRITE, &link->landing_region);
 		if (r == 0)
-			r = t->register_(comm->context->port, link->staging, per_link,
-					 SPRI_ACCESS_LOCAL, &link->staging_region);
+			r = spri_memory_host(comm->context, link->staging, per_link,
+					     SPRI_ACCESS_LOCAL, &link->staging_region);
 	}
 	return spri_trace(r);
 }

@@ -13,6 +13,7 @@
 #include <internal/clock.h>
 #include <internal/env.h>
 #include <kernel.h>
+#include <registration.h>
 #include <sim.h>
 #include <string.h>
 #include <timeline.h>
@@ -228,6 +229,8 @@ static int read_options(struct spr_context *context, const struct spr_context_op
 	}
 	r = spri_context_isa(&isa, &context->text);
 	if (r == 0)
+		r = spri_gpudirect(&context->gpudirect, &context->text);
+	if (r == 0)
 		r = read_limits(context, &o);
 	if (r < 0)
 		return r;
@@ -314,6 +317,7 @@ void spr_context_close(struct spr_context *context)
 		pthread_mutex_unlock(&context->lock);
 		pthread_join(context->thread, NULL);
 	}
+	spri_memory_forget(context);
 	context->transport->fini(context->port);
 	spri_timeline_close(context->timeline, context->sim ? "virtual" : "monotonic");
 	spri_log_enter(before);

@@ -11,6 +11,7 @@
 #include <sparring/context.h>
 
 #include <kernel.h>
+#include <ladder.h>
 #include <seat.h>
 #include <transport.h>
 
@@ -28,6 +29,10 @@ struct spr_context {
 	struct spri_port *port; /* owned */
 	bool automatic;	  /* the transport was chosen, not asked for: it may fall back to tcp */
 	uint32_t n_users; /* endpoints and registered memory: they tie the context to its port */
+	struct spri_registration *registrations; /* registration.h, owned */
+	enum spri_gpudirect gpudirect;
+	bool told_staged; /* the log has the line about staging */
+	const char *root; /* tests: where sys/ and proc/ are, instead of "/" */
 	uint64_t timeout_ns;
 	uint64_t landing_bytes; /* cap per communicator */
 	struct spr_sim *sim;	/* borrowed; NULL outside simulations */

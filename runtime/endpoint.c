@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * Public endpoints and registered memory: the transport's connections, with an event queue of
+ * Public endpoints: the transport's connections, with an event queue of
  * their own, because one port serves communicators and endpoints alike.
  *
  * Happy path: the progress loop hands each event of the connection to take(), which queues it;
@@ -13,16 +13,13 @@
 #include <errno.h>
 #include <internal/alloc.h>
 #include <internal/bits.h>
+#include <registration.h>
 #include <sparring/endpoint.h>
 #include <string.h>
 
+#define GPUS_MOST 16u /* GPUs whose memory one endpoint grants */
 #define QUEUE_LEAST 64u
 #define QUEUE_MOST 65536u /* events that may wait to be polled */
-
-struct spr_memory {
-	struct spr_context *context;
-	struct spri_region *region; /* owned */
-};
 
 struct spr_endpoint {
 	struct spri_listener listener; /* first: the connection's user */
@@ -30,51 +27,12 @@ struct spr_endpoint {
 	struct spri_conn *conn;	  /* owned */
 	struct spr_event *events; /* a ring of `capacity`, a power of two */
 	uint32_t capacity, head, n_events;
+	/* whose memory the peer may write to, each open */
+	struct spri_gpu *gpus[GPUS_MOST];
+	uint32_t n_gpus;
 	int lost;	       /* 0, or the status of LOST */
 	struct spri_text text; /* why */
 };
-
-/* ---- memory ---- */
-
-int spr_memory_register(struct spr_context *context, void *base, size_t bytes,
-			enum spr_access access, struct spr_memory **out)
-{
-	const struct spri_log *before;
-	struct spr_memory *memory;
-	int r;
-
-	if (!context || !base || bytes == 0 || (unsigned)access > SPR_ACCESS_REMOTE_WRITE || !out)
-		return SPR_EARGUMENT;
-	memory = spri_zalloc(sizeof *memory);
-	if (!memory)
-		return -ENOMEM;
-	memory->context = context;
-	before = spri_context_enter(context);
-	r = context->transport->register_(
-		context->port, base, bytes,
-		access == SPR_ACCESS_REMOTE_WRITE ? SPRI_ACCESS_REMOTE_WRITE : SPRI_ACCESS_LOCAL,
-		&memory->region);
-	context->n_users += r == 0;
-	spri_context_leave(context, before);
-	if (r == 0)
-		*out = memory;
-	else
-		spri_free(memory);
-	return spri_trace(r);
-}
-
-void spr_memory_unregister(struct spr_memory *memory)
-{
-	const struct spri_log *before;
-
-	if (!memory)
-		return;
-	before = spri_context_enter(memory->context);
-	memory->context->transport->unregister(memory->region);
-	memory->context->n_users--;
-	spri_context_leave(memory->context, before);
-	spri_free(memory);
-}
 
 /* ---- events ---- */
 
@@ -204,8 +162,29 @@ void spr_endpoint_destroy(struct spr_endpoint *endpoint)
 	endpoint->context->transport->destroy(endpoint->conn);
 	endpoint->context->n_users--;
 	spri_context_leave(endpoint->context, before);
+	while (endpoint->n_gpus > 0)
+		spri_gpu_close(endpoint->gpus[--endpoint->n_gpus]);
 	spri_free(endpoint->events);
 	spri_free(endpoint);
+}
+
+/* From now on the GPU whose memory this is is flushed before notifications are handed out. */
+static int remember_gpu(struct spr_endpoint *endpoint, const struct spri_registration *registration)
+{
+	struct spri_gpu *gpu = registration->gpu;
+	int r;
+
+	for (uint32_t i = 0; i < endpoint->n_gpus; i++)
+		if (endpoint->gpus[i] == gpu)
+			return 0;
+	if (!gpu)
+		return 0;
+	if (endpoint->n_gpus == GPUS_MOST)
+		return SPR_EUNSUPPORTED;
+	r = spri_gpu_open(spri_gpu_number(gpu), &endpoint->gpus[endpoint->n_gpus],
+			  &endpoint->context->text);
+	endpoint->n_gpus += r == 0;
+	return r;
 }
 
 int spr_endpoint_grant(struct spr_endpoint *endpoint, struct spr_memory *memory,
@@ -218,7 +197,9 @@ int spr_endpoint_grant(struct spr_endpoint *endpoint, struct spr_memory *memory,
 	if (!endpoint || !memory || memory->context != endpoint->context || !out)
 		return SPR_EARGUMENT;
 	before = spri_context_enter(endpoint->context);
-	r = endpoint->context->transport->grant(endpoint->conn, memory->region, &remote);
+	r = remember_gpu(endpoint, memory->registration);
+	if (r == 0)
+		r = endpoint->context->transport->grant(endpoint->conn, memory->region, &remote);
 	spri_context_leave(endpoint->context, before);
 	if (r == 0)
 		memcpy(out, &remote, sizeof *out);
@@ -294,6 +275,21 @@ int spr_endpoint_post(struct spr_endpoint *endpoint, const struct spr_write *wri
 	return r == SPRI_AGAIN ? SPR_AGAIN : spri_trace(r);
 }
 
+/* What arrived in GPU memory is there for kernels launched after. */
+static int flush(struct spr_endpoint *endpoint, const struct spr_event *events, int n)
+{
+	int r = 0;
+
+	for (int i = 0; endpoint->n_gpus > 0 && i < n; i++) {
+		if (events[i].kind != SPR_EVENT_NOTIFY)
+			continue;
+		for (uint32_t j = 0; j < endpoint->n_gpus && r == 0; j++)
+			r = spri_gpu_flush(endpoint->gpus[j]);
+		break; /* one flush is for all that came before it */
+	}
+	return r;
+}
+
 int spr_endpoint_poll(struct spr_endpoint *endpoint, struct spr_event *events, int most)
 {
 	const struct spri_log *before;
@@ -314,6 +310,8 @@ int spr_endpoint_poll(struct spr_endpoint *endpoint, struct spr_event *events, i
 		endpoint->head = (endpoint->head + 1) & (endpoint->capacity - 1);
 		endpoint->n_events--;
 	}
+	if (r >= 0)
+		r = flush(endpoint, events, n);
 	spri_context_leave(endpoint->context, before);
 	return r < 0 ? spri_trace(r) : n;
 }

@@ -141,19 +141,24 @@ static void loop_stats(struct spri_port *base, struct spri_port_stats *out)
 
 /* ---- regions and grants ---- */
 
-static int loop_register(struct spri_port *base, void *memory, size_t bytes, unsigned access,
-			 struct spri_region **out)
+static int loop_register(struct spri_port *base, const struct spri_memory *memory,
+			 struct spri_region **out, struct spri_text *text)
 {
 	struct loop_port *port = port_of(base);
 	struct loop_region *region;
 
-	if (bytes > UINTPTR_MAX - (uintptr_t)memory ||
-	    (access & ~(unsigned)SPRI_ACCESS_REMOTE_WRITE))
+	if (memory->bytes > UINTPTR_MAX - (uintptr_t)memory->base ||
+	    (memory->access & ~(unsigned)SPRI_ACCESS_REMOTE_WRITE))
 		return SPR_EARGUMENT;
+	if (memory->device)
+		return spri_transport_no_device(base, text);
 	region = spri_zalloc(sizeof *region);
 	if (!region)
 		return -ENOMEM;
-	region->base = (struct spri_region){base, memory, bytes, access};
+	region->base = (struct spri_region){.port = base,
+					    .base = memory->base,
+					    .bytes = memory->bytes,
+					    .access = memory->access};
 	region->next = port->regions;
 	region->link = &port->regions;
 	if (region->next)

@@ -13,4 +13,7 @@ extern const struct spri_transport spri_tcp;   /* tcp.c */
 extern const struct spri_transport spri_verbs; /* verbs.c, or verbs_none.c without libibverbs */
 extern const struct spri_transport spri_loop;  /* loop.c */
 
+/* register_ of a transport that reads and writes memory by the processor: a device's is refused. */
+int spri_transport_no_device(const struct spri_port *port, struct spri_text *text) SPRI_MUST;
+
 #endif

@@ -142,8 +142,8 @@ void spri_tcp_parse(struct tcp_conn *c, struct tcp_events *out);
 void spri_tcp_discard(struct tcp_conn *c);
 
 /* ---- tcp_memory.c ---- */
-int spri_tcp_register(struct spri_port *base, void *start, size_t bytes, unsigned access,
-		      struct spri_region **out);
+int spri_tcp_register(struct spri_port *base, const struct spri_memory *memory,
+		      struct spri_region **out, struct spri_text *text);
 void spri_tcp_unregister(struct spri_region *base);
 int spri_tcp_grant(struct spri_conn *base, struct spri_region *region, struct spri_remote *out);
 /* Where a WRITE goes. Returns 0 (*to is set when length > 0) or an enum spri_refusal. */

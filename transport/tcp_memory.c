@@ -6,6 +6,7 @@
  * region, so that a peer learns nothing about this process's address space; the key, 128 random
  * bits, says which region, and is looked up among the grants of the one connection it came by.
  */
+#include "rows.h"
 #include "tcp.h"
 
 #include <internal/alloc.h>
@@ -15,18 +16,21 @@
 
 #define GRANTS_FIRST 4 /* room for grants at first; then doubled */
 
-int spri_tcp_register(struct spri_port *base, void *start, size_t bytes, unsigned access,
-		      struct spri_region **out)
+int spri_tcp_register(struct spri_port *base, const struct spri_memory *memory,
+		      struct spri_region **out, struct spri_text *text)
 {
 	struct tcp_port *p = (struct tcp_port *)base;
-	struct tcp_region *region = spri_zalloc(sizeof *region);
+	struct tcp_region *region;
 
+	if (memory->device)
+		return spri_transport_no_device(base, text);
+	region = spri_zalloc(sizeof *region);
 	if (!region)
 		return spri_trace(-ENOMEM);
 	region->base.port = base;
-	region->base.base = start;
-	region->base.bytes = bytes;
-	region->base.access = access;
+	region->base.base = memory->base;
+	region->base.bytes = memory->bytes;
+	region->base.access = memory->access;
 	p->n_regions++;
 	*out = &region->base;
 	return 0;

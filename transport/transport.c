@@ -28,3 +28,9 @@ const struct spri_transport *spri_transport_find(const char *name)
 			return rows[i];
 	return NULL;
 }
+
+int spri_transport_no_device(const struct spri_port *port, struct spri_text *text)
+{
+	spri_text_set(text, "%s moves host memory only", port->ops->name);
+	return spri_trace(SPR_EUNSUPPORTED);
+}

@@ -41,6 +41,7 @@
 
 #include "fabric.h"  /* loop: what joins its ports */
 #include "listing.h" /* what there is, and how a peer would be reached */
+#include "region.h"  /* memory */
 
 #define SPRI_PRIVATE_BYTES 40  /* rdma_cm carries 56 in every port space; verbs needs 16 of them */
 #define SPRI_ADDRESS_BYTES 512 /* most bytes of an address blob */
@@ -58,19 +59,6 @@ struct spri_port {
 struct spri_conn {
 	struct spri_port *port; /* where it lives */
 	void *user;		/* the caller's, handed back in events */
-};
-
-/* The base of every region; implementations put it first. */
-struct spri_region {
-	struct spri_port *port;
-	void *base; /* first byte, as registered */
-	size_t bytes;
-	unsigned access; /* SPRI_ACCESS_* */
-};
-
-enum {
-	SPRI_ACCESS_LOCAL = 0,	      /* source of writes only */
-	SPRI_ACCESS_REMOTE_WRITE = 1, /* peers that were granted it may write */
 };
 
 /* Where a peer may write: told to it by the caller. */
@@ -145,6 +133,8 @@ enum {
 	SPRI_CAP_CONN_KEYS = 1,
 	/* Both ends of a refused write see SPR_EACCESS; else one may see another status. */
 	SPRI_CAP_REFUSALS = 2,
+	/* Memory of devices can be registered. */
+	SPRI_CAP_DEVICE_MEMORY = 4,
 };
 
 /* Counters of a port, since listen(). */
@@ -182,9 +172,14 @@ struct spri_transport {
 	 */
 	size_t (*address)(struct spri_port *port, uint8_t *blob);
 
-	/* Registers memory (lent until unregister). Returns 0, negative errno. */
-	int (*register_)(struct spri_port *port, void *base, size_t bytes, unsigned access,
-			 struct spri_region **out);
+	/*
+	 * Registers memory (lent until unregister); `memory` is borrowed. Returns 0;
+	 * SPR_EUNSUPPORTED for memory of a device without the capability; SPR_EARGUMENT, negative
+	 * errno; what the number does not say is in `text` (may be NULL), which is else left as it
+	 * is.
+	 */
+	int (*register_)(struct spri_port *port, const struct spri_memory *memory,
+			 struct spri_region **out, struct spri_text *text);
 	/*
 	 * Ends it; no write may be using it. Grants of it are void: later writes by peers are
 	 * refused. Accepts NULL.

@@ -74,6 +74,7 @@ const struct spri_transport spri_verbs = {
 	.about = "RDMA through libibverbs and librdmacm",
 	/* As on RoCE, for each write that fits one packet: BTH, RETH, immediate, CRC. */
 	.frame_bytes = 12 + 16 + 4 + 4,
+	.caps = SPRI_CAP_DEVICE_MEMORY,
 	.probe = probe,
 	.listen = listen_on,
 	.address = spri_verbs_address,

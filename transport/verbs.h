@@ -221,8 +221,10 @@ bool spri_verbs_take(struct verbs_conn *c, struct ibv_wc *wc, int n, struct verb
 int spri_verbs_replenish(struct verbs_conn *c) SPRI_MUST;
 
 /* ---- verbs_memory.c ---- */
-int spri_verbs_register(struct spri_port *base, void *start, size_t bytes, unsigned access,
-			struct spri_region **out);
+/* By dma-buf or by address, with one device. NULL: errno. */
+struct ibv_mr *spri_verbs_reg_mr(struct ibv_pd *pd, const struct spri_memory *memory);
+int spri_verbs_register(struct spri_port *base, const struct spri_memory *memory,
+			struct spri_region **out, struct spri_text *text);
 void spri_verbs_unregister(struct spri_region *base);
 int spri_verbs_grant(struct spri_conn *base, struct spri_region *region, struct spri_remote *out);
 

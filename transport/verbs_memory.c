@@ -4,16 +4,16 @@
  * Regions and grants of verbs: the device checks what peers write.
  *
  *   register   one memory region per device of the port; only SPRI_ACCESS_REMOTE_WRITE lets peers
- *   in
+ *              in. Memory of a GPU by its dma-buf, or by its address: then a module of its driver
+ *              tells the NIC's where the pages are
  *   grant      address: as in this process; key: for each device i the rkey, u32 at 4 × i. The
- *   hello
- *              says which of them counts on a connection.
+ *              hello says which of them counts on a connection.
  *
  * What the device enforces is less than tcp does: an rkey is 32 bits, not secret, and valid on
  * every connection of the port, since all share one protection domain. Bounds and permission are
  * exact.
  *
- * Failures: memory that cannot be registered is told to the log, with the limits as they are.
+ * Failures: why memory cannot be registered is said with the limits as they are.
  */
 #include "verbs.h"
 
@@ -34,33 +34,41 @@ static void deregister(struct verbs_region *region)
 	}
 }
 
-int spri_verbs_register(struct spri_port *base, void *start, size_t bytes, unsigned access,
-			struct spri_region **out)
+struct ibv_mr *spri_verbs_reg_mr(struct ibv_pd *pd, const struct spri_memory *memory)
 {
-	struct verbs_port *p = (struct verbs_port *)base;
-	int flags = access & SPRI_ACCESS_REMOTE_WRITE
+	int flags = memory->access & SPRI_ACCESS_REMOTE_WRITE
 			    ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
 			    : 0;
+
+	if (memory->device && memory->dma_buf >= 0)
+		return ibv_reg_dmabuf_mr(pd, memory->offset, memory->bytes,
+					 (uint64_t)(uintptr_t)memory->base, memory->dma_buf, flags);
+	return ibv_reg_mr(pd, memory->base, memory->bytes, flags);
+}
+
+int spri_verbs_register(struct spri_port *base, const struct spri_memory *memory,
+			struct spri_region **out, struct spri_text *text)
+{
+	struct verbs_port *p = (struct verbs_port *)base;
 	struct verbs_region *region = spri_zalloc(sizeof *region);
-	struct spri_text text;
 
 	if (!region)
 		return spri_trace(-ENOMEM);
 	region->base.port = base;
-	region->base.base = start;
-	region->base.bytes = bytes;
-	region->base.access = access;
-	for (unsigned i = 0; i < p->n_devices && bytes > 0; i++) {
+	region->base.base = memory->base;
+	region->base.bytes = memory->bytes;
+	region->base.access = memory->access;
+	region->base.device = memory->device;
+	for (unsigned i = 0; i < p->n_devices && memory->bytes > 0; i++) {
 		int r;
 
 		if (p->devices[i].gone)
 			continue;
-		region->mr[i] = ibv_reg_mr(p->devices[i].pd, start, bytes, flags);
+		region->mr[i] = spri_verbs_reg_mr(p->devices[i].pd, memory);
 		if (region->mr[i])
 			continue;
 		r = spri_verbs_errno();
-		spri_verbs_limits(r, p->devices[i].name, bytes, &text);
-		spri_logf(SPR_LOG_ERROR, "%s", text.s);
+		spri_verbs_limits(r, p->devices[i].name, memory->bytes, text);
 		deregister(region);
 		spri_free(region);
 		return spri_trace(r);

@@ -28,9 +28,9 @@ static size_t no_address(struct spri_port *port SPRI_UNUSED, uint8_t *blob SPRI_
 	return 0;
 }
 
-static int refuse_register(struct spri_port *port SPRI_UNUSED, void *base SPRI_UNUSED,
-			   size_t bytes SPRI_UNUSED, unsigned access SPRI_UNUSED,
-			   struct spri_region **out SPRI_UNUSED)
+static int refuse_register(struct spri_port *port SPRI_UNUSED,
+			   const struct spri_memory *memory SPRI_UNUSED,
+			   struct spri_region **out SPRI_UNUSED, struct spri_text *text SPRI_UNUSED)
 {
 	return SPR_EUNSUPPORTED;
 }

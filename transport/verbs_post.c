@@ -205,6 +205,17 @@ static void cut_up(struct verbs_conn *c, const struct spri_write *w, struct batc
 	}
 }
 
+/* The processor copies what goes inline: not from the memory of a device. */
+static bool may_copy(const struct verbs_conn *c, const struct spri_write *w, uint64_t bytes)
+{
+	if (bytes == 0 || bytes > c->send.inline_bytes)
+		return false;
+	for (unsigned i = 0; i < w->n_gather; i++)
+		if (w->gather[i].bytes > 0 && w->gather[i].region->device)
+			return false;
+	return true;
+}
+
 /*
  * All work requests of the write, the last one with the notification. Returns true when nothing of
  * the source is needed any more.
@@ -218,7 +229,7 @@ static bool fill(struct verbs_conn *c, const struct spri_write *w, uint64_t byte
 	b->n = b->n_sge = 0;
 	if (bytes > 0 || !trailing)
 		cut_up(c, w, b);
-	if (b->n == 1 && bytes > 0 && bytes <= c->send.inline_bytes) {
+	if (b->n == 1 && may_copy(c, w, bytes)) {
 		b->wr[0].send_flags = IBV_SEND_INLINE;
 		copied = true;
 	}

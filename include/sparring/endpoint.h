@@ -117,8 +117,10 @@ SPR_API int spr_endpoint_connect(struct spr_endpoint *endpoint,
 SPR_API int spr_endpoint_post(struct spr_endpoint *endpoint, const struct spr_write *write);
 
 /*
- * Makes progress and takes up to `most` events of this endpoint. Blocks: no.
- * Returns: their number; negative when the context is broken.
+ * Makes progress and takes up to `most` events of this endpoint. Blocks: no. What NOTIFY tells of
+ * is visible to the caller and, in GPU memory, to kernels launched afterwards.
+ * Returns: their number; negative when the context is broken (SPR_EDEVICE: a GPU that was to see
+ * what arrived).
  */
 SPR_API int spr_endpoint_poll(struct spr_endpoint *endpoint, struct spr_event *events, int most);
 

@@ -20,9 +20,12 @@ enum spr_access {
 
 /*
  * Registers `bytes` bytes at `base` with the context's transport. The memory is lent until
- * spr_memory_unregister. Ownership: *out is given. Blocks: no.
- * Returns: 0; SPR_EARGUMENT; -ENOMEM (on RDMA devices also: the locked-memory limit), negative
- * errno.
+ * spr_memory_unregister. `base` may be a CUDA device pointer, if the NIC reaches GPU memory: by
+ * dma-buf, or by the module nvidia_peermem; spr_info says whether, and why not. The CUDA context of
+ * the calling thread stays as it is. Ownership: *out is given. Blocks: no.
+ * Returns: 0; SPR_EARGUMENT (also: GPU memory of more than one allocation); SPR_EUNSUPPORTED: no
+ * NIC reaches this GPU memory; -ENOMEM (on RDMA devices also: the locked-memory limit), negative
+ * errno. spr_context_error has the reasons.
  */
 SPR_API int spr_memory_register(struct spr_context *context, void *base, size_t bytes,
 				enum spr_access access, struct spr_memory **out);

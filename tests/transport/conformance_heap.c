@@ -46,12 +46,13 @@ static int try_connect(struct heap_case *c, struct end *end, unsigned to, bool a
 static bool use_connection(struct heap_case *c)
 {
 	const struct spri_transport *t = c->t;
+	struct spri_memory source = {.base = c->source, .bytes = sizeof c->source};
+	struct spri_memory target = {
+		.base = c->target, .bytes = sizeof c->target, .access = SPRI_ACCESS_REMOTE_WRITE};
 	struct spri_remote remote;
 
-	if (t->register_(c->w.port[0], c->source, sizeof c->source, SPRI_ACCESS_LOCAL, &c->from) <
-		    0 ||
-	    t->register_(c->w.port[1], c->target, sizeof c->target, SPRI_ACCESS_REMOTE_WRITE,
-			 &c->to) < 0 ||
+	if (t->register_(c->w.port[0], &source, &c->from, NULL) < 0 ||
+	    t->register_(c->w.port[1], &target, &c->to, NULL) < 0 ||
 	    t->create(c->w.port[0], &c->a, &c->a.conn) < 0 ||
 	    t->create(c->w.port[1], &c->b, &c->b.conn) < 0 ||
 	    t->grant(c->b.conn, c->to, &remote) < 0 || try_connect(c, &c->a, 1, true) < 0 ||

@@ -10,7 +10,9 @@
 
 #include <check.h>
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SECOND SPRI_NS_PER_S
 
@@ -291,6 +293,34 @@ Test(conformance, refusal_ends_what_follows)
 		cr_assert_eq(x.memory[GUARD], 0x11, "%s: the first write is in place", t->name);
 		cr_assert_eq(x.memory[GUARD + 16], GUARD_VALUE, "%s: the third write must not be",
 			     t->name);
+		trial_close();
+	}
+}
+
+/* Memory that the processor cannot reach: refused by a row without the capability, with words. */
+Test(conformance, refuse_memory_of_a_device)
+{
+	FOR_EACH_ROW(t)
+	{
+		struct spri_memory memory = {.base = x.memory,
+					     .bytes = BYTES,
+					     .device = true,
+					     .dma_buf = open("/dev/null", O_RDWR | O_CLOEXEC)};
+		struct spri_region *region = NULL;
+		struct spri_text text = {""};
+		int r;
+
+		trial_open(t, SPRI_ACCESS_REMOTE_WRITE);
+		r = t->register_(x.w.port[0], &memory, &region, &text);
+		if (t->caps & SPRI_CAP_DEVICE_MEMORY)
+			cr_assert_lt(r, 0, "%s: /dev/null is no dma-buf, gave %d", t->name, r);
+		else
+			cr_assert_eq(r, SPR_EUNSUPPORTED, "%s: gave %s", t->name,
+				     spr_error_name(r));
+		cr_assert_null(region, "%s: a failed register should write no region", t->name);
+		cr_assert_not_null(strstr(text.s, t->name), "%s: the text: \"%s\"", t->name,
+				   text.s);
+		close(memory.dma_buf);
 		trial_close();
 	}
 }

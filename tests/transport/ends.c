@@ -160,8 +160,9 @@ void world_settle(struct world *w)
 struct spri_region *world_region(struct world *w, unsigned port, void *base, size_t bytes,
 				 unsigned access)
 {
+	struct spri_memory memory = {.base = base, .bytes = bytes, .access = access};
 	struct spri_region *region = NULL;
-	int r = w->t->register_(w->port[port], base, bytes, access, &region);
+	int r = w->t->register_(w->port[port], &memory, &region, NULL);
 
 	cr_assert_eq(r, 0, "%s: register should succeed, gave %s", w->t->name, spr_error_name(r));
 	cr_assert(w->n_regions < WORLD_REGIONS, "the test registers too much");

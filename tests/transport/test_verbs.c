@@ -461,13 +461,6 @@ Test(verbs, a_forked_child_does_no_harm)
 
 /* ---- limits ---- */
 
-static char logged[512];
-
-static void keep_line(void *arg SPRI_UNUSED, enum spr_log_level level SPRI_UNUSED, const char *line)
-{
-	snprintf(logged, sizeof logged, "%s", line);
-}
-
 /* Gives up the right to lock more memory than the limit says. */
 static bool obey_memlock(rlim_t bytes)
 {
@@ -486,23 +479,23 @@ Test(verbs, memlock_too_small)
 {
 	NEED_DEVICE(t);
 	static uint8_t much[4 << 20] SPRI_ALIGNED(4096);
-	struct spri_log log = {.fn = keep_line, .level = SPR_LOG_ERROR};
+	struct spri_memory memory = {
+		.base = much, .bytes = sizeof much, .access = SPRI_ACCESS_REMOTE_WRITE};
 	struct spri_region *region = NULL;
+	struct spri_text text = {""};
 	struct world w;
-	const struct spri_log *before;
 	int r;
 
 	world_open(&w, t, 1, SECOND);
 	cr_assert(obey_memlock(1 << 20), "the limit should be set");
-	before = spri_log_enter(&log);
-	r = t->register_(w.port[0], much, sizeof much, SPRI_ACCESS_REMOTE_WRITE, &region);
-	spri_log_enter(before);
+	r = t->register_(w.port[0], &memory, &region, &text);
 	cr_assert_eq(r, -ENOMEM, "4 MiB of 1 should be refused, gave %s", spr_error_name(r));
 	cr_assert_null(region, "a failed register should write no region");
-	cr_assert(strstr(logged, "registering 4194304 bytes") &&
-			  strstr(logged, "ulimit -l: 1048576 bytes"),
-		  "the log should have both numbers: \"%s\"", logged);
-	r = t->register_(w.port[0], much, 65536, SPRI_ACCESS_REMOTE_WRITE, &region);
+	cr_assert(strstr(text.s, "registering 4194304 bytes") &&
+			  strstr(text.s, "ulimit -l: 1048576 bytes"),
+		  "the text should have both numbers: \"%s\"", text.s);
+	memory.bytes = 65536;
+	r = t->register_(w.port[0], &memory, &region, NULL);
 	cr_assert_eq(r, 0, "64 KiB of 1 MiB should be fine, gave %s", spr_error_name(r));
 	t->unregister(region);
 	world_close(&w);

@@ -22,6 +22,7 @@
  *   EMU_CUDA_PCI=ID,ID         their bus ids
  *   EMU_CUDA_ATTRIBUTES=A=V,.. device attributes by number
  *   EMU_CUDA_HOST_ACCESS=1     device memory is always accessible: a NIC's driver pins its pages
+ *   EMU_CUDA_ANY_FD=1          a dma-buf is some descriptor: where nothing will look into it
  *   EMU_CUDA_SEED=N            of the delays and the emulator
  *   EMU_CUDA_FAIL=CALL:N:CODE  the N-th CALL (0: each) returns CODE; "run": the N-th work queued
  *                              fails when it runs, and the context with it
