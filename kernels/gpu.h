@@ -137,9 +137,9 @@ struct spri_gpu_selected {
  * zeros where they stood in the shadow; n < 2^40.
  *
  * The list may lie in mapped host memory. It is announced in chunks: when entries [c · chunk,
- * (c + 1) · chunk) are written, or those up to the end, flag[c] = sequence, for c from 0 to
- * ⌈k / chunk⌉ − 1 (those beyond the count too), with release in system scope: whoever sees the flag
- * sees the entries.
+ * min((c + 1) · chunk, k)) are all written, flag[c] = sequence, with release in system scope:
+ * whoever sees the flag sees the entries. A chunk that stays short, since there are fewer than k
+ * non-zeros, is announced by the result alone.
  */
 struct spri_gpu_select {
 	const float *gradient; /* (device) n */
@@ -249,10 +249,7 @@ struct spri_gpu_merge {
 	void *finite;	  /* struct spri_finite: collects; NULL: not wanted */
 };
 int spri_gpu_merge(struct spri_gpu_stream *stream, const struct spri_gpu_merge *s) SPRI_MUST;
-/*
- * Bit i of the n-bit map (little-endian octets, in whole 32-bit words, aligned) set for every
- * index, all others zero; and back, ascending: what is behind the n bits is not looked at.
- */
+/* Bit i of the n-bit map (little-endian octets, 32-bit aligned) set for every index; and back. */
 int spri_gpu_mask_pack(struct spri_gpu_stream *stream, uint32_t *map, uint64_t n,
 		       const uint64_t *index, uint64_t count) SPRI_MUST;
 int spri_gpu_mask_unpack(struct spri_gpu_stream *stream, uint64_t *index, uint64_t *count,

@@ -433,13 +433,16 @@ static __device__ __forceinline__ void write_segment(const args &s, struct entri
 	}
 }
 
-/* Notes that entries [from, to) are written, and raises the flag of each chunk that is whole. */
-static __device__ void tell(const args &s, uint64_t from, uint64_t to, uint64_t count)
+/*
+ * Notes that entries [from, to) are written, and raises the flag of each chunk that is whole; one
+ * that stays short of k is told by the result alone.
+ */
+static __device__ __attribute__((noinline)) void tell(const args &s, uint64_t from, uint64_t to)
 {
 	if (s.chunk == 0 || from == to)
 		return;
 	for (uint64_t c = from / s.chunk + threadIdx.x; c * s.chunk < to; c += THREADS) {
-		uint64_t begin = c * s.chunk, end = min(begin + s.chunk, count);
+		uint64_t begin = c * s.chunk, end = min(begin + s.chunk, s.k);
 		uint64_t mine = min(end, to) - max(begin, from), before;
 
 		__threadfence_system(); /* the block's entries, which a barrier is behind */
@@ -492,7 +495,7 @@ static __device__ uint64_t write_part(const args &s)
 		__syncthreads();
 	}
 	__syncthreads();
-	tell(s, from, above + min(equal, cut.need), count);
+	tell(s, from, above + min(equal, cut.need));
 	return count;
 }
 
@@ -554,11 +557,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) spri_select_write(args s)
 
 	if (!spri_last_block(&s.state->through[SPRI_SELECT_DIGITS]))
 		return;
-	/* chunks that hold nothing are announced, too */
-	for (uint64_t c = s.chunk ? (count + s.chunk - 1) / s.chunk + threadIdx.x : 0;
-	     s.chunk && c * s.chunk < s.k; c += THREADS)
-		spri_store_release_system(&s.flag[c], s.sequence);
-	__syncthreads();
 	if (threadIdx.x == 0)
 		finish(s, count);
 }
