@@ -36,6 +36,8 @@ struct ar_config {
 	uint64_t broadcasters; /* of masks */
 	enum spr_dtype wire;
 	enum spr_codec codec;
+	enum spr_memory_kind memory; /* of what the library is given */
+	int device;		     /* of a GPU, as the library takes it */
 	uint64_t seed;
 	double timeout_s;      /* 0: the library's */
 	const char *transport; /* NULL: the library's choice */
@@ -111,6 +113,9 @@ struct ar_bench {
 	char *marks;		       /* n_ranks, for barriers */
 	float *in, *out;	       /* the vector of the current size, its result or update */
 	struct perf_list own;	       /* the k largest of `in` */
+	float *lib_in, *lib_out;       /* what the library is given: in, out or their copies */
+	struct perf_list lib_own;      /* likewise; its count is own's */
+	enum spr_memory_kind memory;   /* of these three; host memory while probing */
 	int *broadcasters;	       /* config->broadcasters ranks that propose masks */
 	struct perf_oracle oracle;     /* rank 0, when results are checked */
 	struct spr_exchange *exchange; /* of the current case */
@@ -122,6 +127,15 @@ struct ar_bench {
 
 /* allreduce_bench.c: a rank's life. Returns 0, or a negative error that was printed. */
 int ar_bench_run(struct ar_bench *bench) SPRI_MUST;
+
+/*
+ * allreduce_memory.c: in, out and own for the library, in config->memory. push, pull: to the
+ * library's copy, and back. Each returns 0 or a negative error that was printed.
+ */
+int ar_lend(struct ar_bench *bench, uint64_t count) SPRI_MUST;
+void ar_take_back(struct ar_bench *bench, uint64_t count);
+int ar_pull_out(struct ar_bench *bench, uint64_t count) SPRI_MUST;
+int ar_push(struct ar_bench *bench, void *to, const void *from, size_t bytes) SPRI_MUST;
 
 /* Prints what failed on this rank, with the library's text, and returns r. */
 int ar_fail(const struct ar_bench *bench, const char *what, int r, const char *text);

@@ -180,7 +180,9 @@ static int time_sparse(struct ar_bench *bench, const struct ar_case *what, struc
 	struct spr_exchange_options options = {.size = sizeof options,
 					       .count = what->count,
 					       .algo = what->algo->name,
-					       .density = what->density};
+					       .density = what->density,
+					       .memory = config->memory,
+					       .device = config->device};
 	int r;
 
 	r = ar_time(bench, what, AR_SPARSE, config->warmups, config->iterations, alone);
@@ -253,8 +255,9 @@ static int run_case(struct ar_bench *bench, uint64_t count, const struct spr_alg
 	return r;
 }
 
-static void free_size(struct ar_bench *bench)
+static void free_size(struct ar_bench *bench, uint64_t count)
 {
+	ar_take_back(bench, count);
 	free(bench->in);
 	free(bench->out);
 	bench->in = bench->out = NULL;
@@ -282,7 +285,7 @@ static int prepare_size(struct ar_bench *bench, uint64_t count)
 	r = perf_list_topk(bench->in, count, what.k, &bench->own);
 	if (r == 0 && bench->rank == 0 && config->check && !config->random)
 		r = perf_oracle_init(&bench->oracle, config->seed, bench->n_ranks, count, what.k);
-	return r < 0 ? ar_fail(bench, "oracle", r, "") : 0;
+	return r < 0 ? ar_fail(bench, "oracle", r, "") : ar_lend(bench, count);
 }
 
 static int run_sizes(struct ar_bench *bench)
@@ -294,7 +297,7 @@ static int run_sizes(struct ar_bench *bench)
 		r = prepare_size(bench, config->counts[i]);
 		for (size_t a = 0; a < config->n_algos && r == 0; a++)
 			r = run_case(bench, config->counts[i], &config->algos[a]);
-		free_size(bench);
+		free_size(bench, config->counts[i]);
 	}
 	return r;
 }
@@ -311,7 +314,6 @@ int ar_bench_run(struct ar_bench *bench)
 		r = run_sizes(bench);
 	if (r == 0)
 		r = ar_barrier(bench); /* nobody leaves while another is still reading */
-	free_size(bench);
 	perf_list_fini(&bench->result);
 	spr_comm_destroy(bench->comm);
 	spr_context_close(bench->context);

@@ -115,6 +115,7 @@ void ar_report_begin(struct ar_report *report, const struct ar_bench *bench)
 	perf_json_u64(json, "seed", config->seed);
 	perf_json_string(json, "data", config->random ? "random" : "exact");
 	perf_json_string(json, "wire", ar_wire_names[config->wire]);
+	perf_json_string(json, "memory", config->memory == SPR_MEMORY_CUDA ? "cuda" : "host");
 	perf_json_string(json, "codec", ar_codec_names[config->codec]);
 	perf_json_u64(json, "broadcasters", config->broadcasters);
 	perf_json_double(json, "alpha_us", bench->alpha_ns / 1e3);

@@ -53,9 +53,11 @@ static int run_dense(struct ar_bench *bench, const struct ar_case *what, bool di
 {
 	struct spr_allreduce_args args = {.size = sizeof args,
 					  .algo = what->algo->name,
-					  .in = bench->in,
-					  .out = bench->out,
-					  .count = what->count};
+					  .in = bench->lib_in,
+					  .out = bench->lib_out,
+					  .count = what->count,
+					  .memory = bench->memory,
+					  .device = bench->config->device};
 	struct spr_request *request;
 	uint64_t begin = spr_context_now_ns(bench->context);
 	int r = spr_allreduce(bench->comm, &args, &request);
@@ -69,6 +71,8 @@ static int run_dense(struct ar_bench *bench, const struct ar_case *what, bool di
 		take_stats(request, sample);
 		sample->received = what->count;
 		if (digest)
+			r = ar_pull_out(bench, what->count);
+		if (digest && r == 0)
 			sample->digest = perf_digest_dense(0, bench->out, what->count);
 	}
 	spr_request_destroy(request);
@@ -116,11 +120,13 @@ static int run_sparse(struct ar_bench *bench, const struct ar_case *what, bool d
 	struct spr_allreduce_sparse_args args = {
 		.size = sizeof args,
 		.algo = what->algo->name,
-		.in = {bench->own.count, bench->own.index, bench->own.value},
+		.in = {bench->own.count, bench->lib_own.index, bench->lib_own.value},
 		.k = what->k,
 		.length = what->count,
 		.wire = bench->config->wire,
-		.codec = bench->config->codec};
+		.codec = bench->config->codec,
+		.memory = bench->memory,
+		.device = bench->config->device};
 	struct spr_request *request;
 	struct spr_sparse sum, adopted;
 	uint64_t begin = spr_context_now_ns(bench->context);
@@ -185,13 +191,15 @@ static int run_masked(struct ar_bench *bench, const struct ar_case *what, bool c
 {
 	struct spr_allreduce_masked_args args = {.size = sizeof args,
 						 .algo = what->algo->name,
-						 .in = bench->in,
+						 .in = bench->lib_in,
 						 .count = what->count,
-						 .mask = bench->own.index,
+						 .mask = bench->lib_own.index,
 						 .n_mask = bench->own.count,
 						 .broadcasters = (int)bench->config->broadcasters,
 						 .seed = AR_MASK_SEED,
-						 .wire = bench->config->wire};
+						 .wire = bench->config->wire,
+						 .memory = bench->memory,
+						 .device = bench->config->device};
 	uint64_t begin = spr_context_now_ns(bench->context), chosen;
 	struct perf_list mask = {0};
 	struct spr_request *request;
@@ -201,6 +209,12 @@ static int run_masked(struct ar_bench *bench, const struct ar_case *what, bool c
 		r = perf_list_topk(bench->in, what->count, what->k, &mask);
 		args.mask = mask.index;
 		args.n_mask = mask.count;
+	}
+	if (r == 0 && mask.count > 0 && bench->memory != SPR_MEMORY_HOST) {
+		/* as many as own has: the mask takes its place */
+		args.mask = bench->lib_own.index;
+		r = ar_push(bench, bench->lib_own.index, mask.index,
+			    mask.count * sizeof *mask.index);
 	}
 	chosen = spr_context_now_ns(bench->context);
 	if (r == 0)
@@ -229,7 +243,7 @@ static int run_exchange(struct ar_bench *bench, const struct ar_case *what, bool
 	struct spr_request *request;
 	struct spr_sparse sum;
 	uint64_t begin = spr_context_now_ns(bench->context);
-	int r = spr_exchange_start(bench->exchange, bench->in, bench->out, &request);
+	int r = spr_exchange_start(bench->exchange, bench->lib_in, bench->lib_out, &request);
 
 	if (r < 0)
 		return ar_fail(bench, "exchange", r, "");
@@ -252,6 +266,9 @@ static int run_exchange(struct ar_bench *bench, const struct ar_case *what, bool
 	sample->received = stats.received;
 	if (!digest)
 		return 0;
+	r = ar_pull_out(bench, what->count);
+	if (r < 0)
+		return r;
 	r = spr_exchange_result(bench->exchange, &sum);
 	if (r < 0)
 		return ar_fail(bench, "exchange result", r, "");
@@ -365,11 +382,13 @@ static int probe(struct ar_bench *bench, const char *algo, bool sparse, uint64_t
 
 	if (r < 0)
 		return ar_fail(bench, algo, r, "");
+	bench->lib_in = bench->in;
+	bench->lib_out = bench->out;
 	if (sparse)
-		bench->own = own; /* nothing is selected yet */
+		bench->own = bench->lib_own = own; /* nothing is selected yet */
 	r = ar_time(bench, &what, sparse ? AR_SPARSE : AR_DENSE, warmups, iterations, &series);
 	if (sparse)
-		bench->own = (struct perf_list){0};
+		bench->own = bench->lib_own = (struct perf_list){0};
 	if (r == 0)
 		*ns = perf_stats_median_of(series.ns[AR_TIME], series.n);
 	ar_series_fini(&series);

@@ -26,10 +26,12 @@
 struct words {
 	uint64_t begin, end, step;
 	double factor;
-	const char *counts, *algo, *type, *data, *wire, *codec;
+	const char *counts, *algo, *type, *data, *wire, *codec, *memory;
+	uint64_t gpu;
 };
 
 const char *const ar_wire_names[] = {"f32", "f16", "bf16", NULL};
+static const char *const memory_names[] = {"host", "cuda", NULL};
 const char *const ar_codec_names[] = {"auto", "raw", "packed", NULL};
 
 static const char epilog[] =
@@ -184,6 +186,22 @@ static int choose_wire(const struct perf_options *options, const struct words *w
 	return 0;
 }
 
+/* Where the vectors are. */
+static int choose_memory(const struct perf_options *options, const struct words *words,
+			 struct ar_config *config)
+{
+	int memory = !strcmp(words->memory, memory_names[1]);
+
+	if (!memory && strcmp(words->memory, memory_names[0]))
+		return perf_options_refuse(options, "--mem is '%s', must be host or cuda",
+					   words->memory);
+	if (words->gpu != UNSET && !memory)
+		return perf_options_refuse(options, "--gpu goes with --mem cuda");
+	config->memory = (enum spr_memory_kind)memory;
+	config->device = words->gpu != UNSET ? SPR_GPU((int)words->gpu) : 0;
+	return 0;
+}
+
 /* What the table of options cannot check by itself. */
 static int check_words(const struct perf_options *options, const struct words *words,
 		       struct ar_config *config)
@@ -197,6 +215,8 @@ static int check_words(const struct perf_options *options, const struct words *w
 		return perf_options_refuse(options, "--data is '%s', must be exact or random",
 					   words->data);
 	config->random = !strcmp(words->data, "random");
+	if (choose_memory(options, words, config))
+		return -1;
 	if (choose_wire(options, words, config))
 		return -1;
 	if (config->k && config->density > 0)
@@ -239,7 +259,9 @@ static int read_options(int argc, char **argv, struct ar_config *config)
 			      .type = "float",
 			      .data = "exact",
 			      .wire = "f32",
-			      .codec = "auto"};
+			      .codec = "auto",
+			      .memory = "host",
+			      .gpu = UNSET};
 	const struct perf_option table[] = {
 		{'b', "minbytes", PERF_OPT_SIZE, "SIZE", "smallest size (1K)", &words.begin, 0,
 		 1e15},
@@ -270,6 +292,10 @@ static int read_options(int argc, char **argv, struct ar_config *config)
 		 0, 0},
 		{0, "codec", PERF_OPT_STRING, "C", "of indices: auto, raw, packed (auto)",
 		 &words.codec, 0, 0},
+		{0, "mem", PERF_OPT_STRING, "KIND", "of vectors and lists: host, cuda (host)",
+		 &words.memory, 0, 0},
+		{0, "gpu", PERF_OPT_U64, "N", "cuda: of every rank (each its own: SPR_DEVICE)",
+		 &words.gpu, 0, 63},
 		{0, "transport", PERF_OPT_STRING, "T",
 		 "auto, verbs, tcp, loop (SPR_TRANSPORT, else auto)", &config->transport, 0, 0},
 		{0, "ranks", PERF_OPT_U64, "P", "loop: simulate P ranks in this process",

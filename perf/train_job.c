@@ -149,11 +149,22 @@ static int apply_update(struct train_job *job, uint64_t step)
 	return 0;
 }
 
+/* --mem cuda: to the library's copy of a vector. */
+static int push(struct train_job *job, float *to, const float *from, size_t first, size_t n)
+{
+	return to ? spr_memory_copy(job->context, to + first, from + first, n * sizeof *to) : 0;
+}
+
 /* What the net calls when it has finished a layer's gradient. */
 static void hand_over(void *arg, size_t layer)
 {
 	struct train_job *job = arg;
-	int r = spr_exchange_ready(job->exchange, layer);
+	const struct train_net *net = &job->shared->net;
+	int r = push(job, job->gpu_gradient, job->gradient, net->layer[layer].offset,
+		     net->layer[layer].count);
+
+	if (r == 0)
+		r = spr_exchange_ready(job->exchange, layer);
 
 	if (r < 0 && job->ready_status == 0)
 		job->ready_status = r;
@@ -166,11 +177,16 @@ static int start_exchange(struct train_job *job, uint64_t step, double *loss, ui
 	struct train_shared *shared = job->shared;
 	struct train_net *net = &shared->net;
 	const float *params = shared->params[step % 2];
-	int r = spr_exchange_set_weights(job->exchange, params);
+	const float *gradient = job->gpu_gradient ? job->gpu_gradient : job->gradient;
+	float *update = job->gpu_update ? job->gpu_update : job->update;
+	int r = push(job, job->gpu_weights, params, 0, net->n_params);
 
+	if (r == 0)
+		r = spr_exchange_set_weights(job->exchange,
+					     job->gpu_weights ? job->gpu_weights : params);
 	job->ready_status = 0;
 	if (r == 0 && shared->config.layerwise) {
-		r = spr_exchange_begin(job->exchange, job->gradient, job->update, request);
+		r = spr_exchange_begin(job->exchange, gradient, update, request);
 		net->on_layer = hand_over;
 		net->on_layer_arg = job;
 	}
@@ -179,7 +195,9 @@ static int start_exchange(struct train_job *job, uint64_t step, double *loss, ui
 	net->on_layer = NULL;
 	*t_gradient = now_ns();
 	if (r == 0 && !shared->config.layerwise)
-		r = spr_exchange_start(job->exchange, job->gradient, job->update, request);
+		r = push(job, job->gpu_gradient, job->gradient, 0, net->n_params);
+	if (r == 0 && !shared->config.layerwise)
+		r = spr_exchange_start(job->exchange, gradient, update, request);
 	return r < 0 ? r : job->ready_status;
 }
 
@@ -195,6 +213,9 @@ static int exchange_gradient(struct train_job *job, uint64_t step, double *loss,
 			   spr_context_error(job->context));
 	} else {
 		r = spr_request_wait(request);
+		if (r == 0 && job->gpu_update)
+			r = spr_memory_copy(job->context, job->update, job->gpu_update,
+					    job->shared->net.n_params * sizeof *job->update);
 		if (r < 0)
 			train_fail(job, "step %llu: %s (%s)%s", (unsigned long long)step,
 				   spr_strerror(r), spr_request_error(request),

@@ -63,11 +63,14 @@ struct train_config {
 	enum spr_codec codec;
 	enum spr_pipeline pipeline;
 	enum spr_trimmed trimmed;
+	enum spr_memory_kind memory; /* of what the library is given */
 };
 
-/* Names of the last four, by their numbers; each ends with NULL. */
-extern const char *const train_wire_names[],
-	*const train_codec_names[], *const train_pipeline_names[], *const train_trimmed_names[];
+/* Names of the last five, by their numbers; each ends with NULL. */
+extern const char *const train_wire_names[], *const train_codec_names[],
+						     *const train_pipeline_names[],
+							     *const train_trimmed_names[],
+								     *const train_memory_names[];
 
 /*
  * What the ranks of this process share: all of them in a simulation, one otherwise. They apply the
@@ -128,6 +131,8 @@ struct train_job {
 	uint64_t step;	      /* steps of this run, done */
 	float *gradient;      /* n_params; owned, as the next one */
 	float *update;
+	/* --mem cuda: copies for the library, in that order the weights too; owned; else NULL */
+	float *gpu_gradient, *gpu_update, *gpu_weights;
 	double *sample[TRAIN_N_PARTS]; /* milliseconds of each step; owned */
 	struct train_epoch *epochs;    /* config.epochs; owned */
 	uint64_t wire_bytes, value_bytes, merge_ns, commit_ns, repairs; /* of all steps */

@@ -13,7 +13,7 @@
 
 /* Words of the command line that become something else in the config. */
 struct words {
-	const char *model, *warmup, *wire, *codec, *pipeline, *trimmed;
+	const char *model, *warmup, *wire, *codec, *pipeline, *trimmed, *memory;
 	uint64_t hidden1, hidden2;
 };
 
@@ -25,6 +25,9 @@ const char *const train_pipeline_names[] = {
 	[SPR_PIPELINE_AUTO] = "auto", [SPR_PIPELINE_ON] = "on", [SPR_PIPELINE_OFF] = "off", NULL};
 const char *const train_trimmed_names[] = {
 	[SPR_TRIMMED_ADOPT] = "adopt", [SPR_TRIMMED_PUBLISHED] = "published", NULL};
+
+const char *const train_memory_names[] = {
+	[SPR_MEMORY_HOST] = "host", [SPR_MEMORY_CUDA] = "cuda", NULL};
 
 /* A published schedule of densities for the first epochs. */
 struct warmup {
@@ -70,7 +73,7 @@ static int choose_exchange(const struct perf_options *options, const struct word
 			   struct train_config *c)
 {
 	int wire = choose_word(options, "--wire", words->wire, train_wire_names), codec, pipeline,
-	    trimmed;
+	    trimmed, memory;
 
 	if (wire < 0)
 		return -1;
@@ -83,6 +86,10 @@ static int choose_exchange(const struct perf_options *options, const struct word
 	trimmed = choose_word(options, "--trimmed", words->trimmed, train_trimmed_names);
 	if (trimmed < 0)
 		return -1;
+	memory = choose_word(options, "--mem", words->memory, train_memory_names);
+	if (memory < 0)
+		return -1;
+	c->memory = (enum spr_memory_kind)memory;
 	c->wire = (enum spr_dtype)wire;
 	c->codec = (enum spr_codec)codec;
 	c->pipeline = (enum spr_pipeline)pipeline;
@@ -214,6 +221,10 @@ static size_t exchange_rows(struct perf_option *out, struct train_config *c, str
 		 "gtopk: adopt what is trimmed, or, as published, lose some\n(adopt, published; "
 		 "default adopt)",
 		 &words->trimmed, 0, 0},
+		{0, "mem", PERF_OPT_STRING, "KIND",
+		 "where gradient, update and weights are for the exchange:\nhost or cuda (default "
+		 "host)",
+		 &words->memory, 0, 0},
 		{0, "wire", PERF_OPT_STRING, "TYPE", "f32, f16 or bf16 (default f32)", &words->wire,
 		 0, 0},
 		{0, "codec", PERF_OPT_STRING, "NAME",
@@ -258,7 +269,8 @@ int train_options_parse(struct train_config *c, int argc, char **argv)
 			      .wire = "f32",
 			      .codec = "auto",
 			      .pipeline = "auto",
-			      .trimmed = "adopt"};
+			      .trimmed = "adopt",
+			      .memory = "host"};
 	struct perf_option table[MAX_OPTIONS];
 	static const char epilog[] =
 		"Four ranks on this machine:  spr_run -n 4 -- spr_train --algo gtopk\n"

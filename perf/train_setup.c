@@ -226,7 +226,8 @@ static int make_exchange(struct train_job *job)
 					       .trimmed = c->trimmed,
 					       .broadcasters = (int)c->broadcasters,
 					       .seed = c->seed,
-					       .importance_floor = c->importance_floor};
+					       .importance_floor = c->importance_floor,
+					       .memory = c->memory};
 	int r;
 
 	job->layered = options.n_layers > 0;
@@ -265,6 +266,24 @@ static int allocate(struct train_job *job)
 	return 0;
 }
 
+/* What the library is given with --mem cuda, on this rank's GPU. */
+static int allocate_gpu(struct train_job *job)
+{
+	float **all[] = {&job->gpu_gradient, &job->gpu_update, &job->gpu_weights};
+	size_t bytes = job->shared->net.n_params * sizeof(float);
+
+	for (size_t i = 0; i < spri_countof(all); i++) {
+		void *p;
+		int r = spr_memory_alloc(job->context, job->shared->config.memory, 0, bytes, &p);
+
+		if (r < 0)
+			return train_fail(job, "--mem: %s (%s)", spr_strerror(r),
+					  spr_context_error(job->context));
+		*all[i] = p;
+	}
+	return 0;
+}
+
 static int set_up_and_train(struct train_job *job)
 {
 	int r = meet(job);
@@ -273,6 +292,8 @@ static int set_up_and_train(struct train_job *job)
 		r = check_json_place(job);
 	if (r == 0)
 		r = allocate(job);
+	if (r == 0 && job->shared->config.memory != SPR_MEMORY_HOST)
+		r = allocate_gpu(job);
 	if (r == 0)
 		r = make_exchange(job);
 	if (r == 0 && job->shared->config.restore)
@@ -287,12 +308,16 @@ static int set_up_and_train(struct train_job *job)
 
 int train_job_life(struct train_job *job)
 {
+	size_t bytes = job->shared->net.n_params * sizeof(float);
 	int r;
 
 	perf_progress_init(&job->bar);
 	r = set_up_and_train(job);
 	spr_exchange_destroy(job->exchange);
 	spr_comm_destroy(job->comm);
+	spr_memory_free(job->context, job->gpu_gradient, bytes);
+	spr_memory_free(job->context, job->gpu_update, bytes);
+	spr_memory_free(job->context, job->gpu_weights, bytes);
 	spr_context_close(job->context);
 	for (int part = 0; part < TRAIN_N_PARTS; part++)
 		free(job->sample[part]);

@@ -319,6 +319,7 @@ void spr_context_close(struct spr_context *context)
 	}
 	spri_memory_forget(context);
 	context->transport->fini(context->port);
+	spri_context_close_gpus(context);
 	spri_timeline_close(context->timeline, context->sim ? "virtual" : "monotonic");
 	spri_log_enter(before);
 	pthread_cond_destroy(&context->changed);

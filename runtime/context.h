@@ -21,6 +21,8 @@ struct spri_listener {
 	void (*take)(struct spri_listener *listener, const struct spri_event *event);
 };
 
+#define SPRI_GPUS_MOST 64
+
 struct spr_context {
 	struct spri_log log;
 	struct spri_text text;		/* of the last failure that no longer-lived object keeps */
@@ -34,8 +36,9 @@ struct spr_context {
 	bool told_staged; /* the log has the line about staging */
 	const char *root; /* tests: where sys/ and proc/ are, instead of "/" */
 	uint64_t timeout_ns;
-	uint64_t landing_bytes; /* cap per communicator */
-	struct spr_sim *sim;	/* borrowed; NULL outside simulations */
+	uint64_t landing_bytes;		       /* cap per communicator */
+	struct spri_gpu *gpus[SPRI_GPUS_MOST]; /* by number, owned; NULL: not asked for */
+	struct spr_sim *sim;		       /* borrowed; NULL outside simulations */
 	uint32_t sim_rank;
 	struct spri_seat seat; /* where this rank belongs; nowhere in simulations */
 
@@ -84,6 +87,13 @@ bool spri_context_can_fall_back(const struct spr_context *context);
  * Goes over to tcp, and says why. Returns 0, or what listen() returned: nothing has changed then.
  */
 int spri_context_fall_back(struct spr_context *context, const char *why) SPRI_MUST;
+
+/*
+ * A GPU (`device` as in the public structs), borrowed until the context is closed (buffer.c).
+ * Returns 0; SPR_EARGUMENT, SPR_EUNSUPPORTED, -ENOMEM with a text. Lock held.
+ */
+int spri_context_gpu(struct spr_context *context, int device, struct spri_gpu **out) SPRI_MUST;
+void spri_context_close_gpus(struct spr_context *context);
 
 /* The context's clock. */
 uint64_t spri_context_now(const struct spr_context *context);

@@ -25,6 +25,16 @@ struct spr_allreduce_args {
 	uint64_t count; /* elements, 0 allowed */
 	enum spr_dtype dtype;
 	enum spr_nonfinite nonfinite;
+	/*
+	 * Of in and out. SPR_MEMORY_CUDA: they are those of GPU `device` (SPR_GPU(number);
+	 * 0: this rank's); `stream` (a CUstream or
+	 * cudaStream_t; NULL: the default stream) is the caller's: what it was given before the
+	 * call is waited for, and what it is given after the request is done finds the sum. The
+	 * call then blocks while the vector is copied to pinned host memory.
+	 */
+	enum spr_memory_kind memory;
+	int device;
+	void *stream;
 };
 
 /*
@@ -51,6 +61,10 @@ struct spr_allreduce_sparse_args {
 	enum spr_dtype wire;  /* of values on the wire; what rounding takes off is in `adopted` */
 	enum spr_codec codec; /* of indices on the wire */
 	uint64_t step;	      /* prune_ring: rotates the blocks' quotas */
+	/* of the arrays of `in`, as in spr_allreduce_args; results are in host memory */
+	enum spr_memory_kind memory;
+	int device;
+	void *stream;
 };
 
 /*
@@ -82,6 +96,10 @@ struct spr_allreduce_masked_args {
 	uint64_t seed, step; /* draw them: spr_mask_broadcasters */
 	enum spr_nonfinite nonfinite;
 	enum spr_dtype wire; /* of values on the wire; what rounding takes off is in `adopted` */
+	/* of in and mask, as in spr_allreduce_args; results are in host memory */
+	enum spr_memory_kind memory;
+	int device;
+	void *stream;
 };
 
 /*

@@ -94,6 +94,15 @@ struct spr_exchange_options {
 	int broadcasters;	 /* iwp_ring: ranks that draw a mask, 1 to P; 0: 1 */
 	uint64_t seed;		 /* iwp_ring: of the draws */
 	double importance_floor; /* iwp_ring: c of the lowest denominator c · rms(w); 0: 0.1 */
+	/*
+	 * Of gradient, update and weights, and of the residual. SPR_MEMORY_CUDA: selection runs on
+	 * that GPU. What the caller's `stream` (a CUstream or cudaStream_t; NULL: the
+	 * default stream) was given before a call is waited for by the GPU; what it is given
+	 * after the request is done finds the update. Results have the bits of host memory's.
+	 */
+	enum spr_memory_kind memory;
+	int device;   /* SPR_GPU(number); 0: this rank's, docs/affinity.md */
+	void *stream; /* lent until the exchange is destroyed */
 };
 
 /*
@@ -158,7 +167,10 @@ SPR_API int spr_exchange_ready(struct spr_exchange *exchange, size_t layer);
  */
 SPR_API int spr_exchange_result(const struct spr_exchange *exchange, struct spr_sparse *sum);
 
-/* The residual: count values, borrowed until the next start. NULL for dense_ring. */
+/*
+ * The residual: count values, where options.memory says, borrowed until the next start. NULL for
+ * dense_ring.
+ */
 SPR_API const float *spr_exchange_residual(const struct spr_exchange *exchange);
 
 /* Sets residual, momentum and thresholds to zero and the step to 0. Returns: 0; SPR_EBUSY. */

@@ -36,6 +36,23 @@ SPR_API int spr_memory_register(struct spr_context *context, void *base, size_t 
  */
 SPR_API void spr_memory_unregister(struct spr_memory *memory);
 
+/*
+ * Zeroed (host) or uninitialised memory (GPU: SPR_GPU(number) as `device`, 0: this rank's), for
+ * tools and tests; programs have their own allocators, whose memory is as good. Ownership: *out is
+ * given: spr_memory_free, with the same bytes, before the context is closed. Returns: 0;
+ * SPR_EARGUMENT; SPR_EUNSUPPORTED (no such GPU, and why: spr_context_error); -ENOMEM.
+ */
+SPR_API int spr_memory_alloc(struct spr_context *context, enum spr_memory_kind kind, int device,
+			     size_t bytes, void **out);
+/* Accepts NULL. */
+SPR_API void spr_memory_free(struct spr_context *context, void *p, size_t bytes);
+
+/*
+ * Copies between memory of any kinds, behind what the GPU's default stream was given before.
+ * Blocks: until it is done. Returns: 0; SPR_EARGUMENT, SPR_EUNSUPPORTED, SPR_EDEVICE.
+ */
+SPR_API int spr_memory_copy(struct spr_context *context, void *to, const void *from, size_t bytes);
+
 #ifdef __cplusplus
 }
 #endif

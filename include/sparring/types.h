@@ -39,6 +39,15 @@ enum spr_dtype {
 	SPR_BF16 = 2 /* the upper half of a single, 2 bytes */
 };
 
+/* Where vectors live. */
+enum spr_memory_kind {
+	SPR_MEMORY_HOST = 0,
+	SPR_MEMORY_CUDA = 1 /* a CUDA device's; SPR_EUNSUPPORTED where there is none */
+};
+
+/* A GPU by its number, where a `device` is asked for; 0: the one that is this rank's. */
+#define SPR_GPU(number) ((number) + 1)
+
 /* How the indices of sparse lists travel; the result does not depend on it. */
 enum spr_codec {
 	SPR_CODEC_AUTO = 0,  /* the library's choice, the same on all ranks */

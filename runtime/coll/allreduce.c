@@ -6,6 +6,7 @@
  * failed mode, so that the other ranks hear of it instead of waiting.
  */
 #include <coll/coll.h>
+#include <coll/fetch.h>
 #include <context.h>
 #include <errno.h>
 #include <string.h>
@@ -51,8 +52,10 @@ int spr_allreduce(struct spr_comm *comm, const struct spr_allreduce_args *args,
 	op->count = a.count;
 	op->policy = a.nonfinite;
 	if (a.count > SPR_MAX_COUNT || (a.count && (!a.in || !a.out)) || a.dtype != SPR_F32 ||
-	    a.nonfinite > SPR_NONFINITE_DROP)
+	    a.nonfinite > SPR_NONFINITE_DROP || (unsigned)a.memory > SPR_MEMORY_CUDA)
 		r = SPR_EARGUMENT;
+	else if (a.memory == SPR_MEMORY_CUDA)
+		r = spri_fetch(op, a.device, a.stream);
 	spri_op_launch(op, r, SPRI_NO_INDEX);
 	*out_request = spri_op_request(op);
 	r = 0;
@@ -61,16 +64,21 @@ leave:
 	return spri_trace(r);
 }
 
+/* What can be told of a sparse vector without looking into it. */
+static int check_shape(const struct spr_sparse *list, uint64_t k, uint64_t length)
+{
+	return length > SPR_MAX_COUNT || list->count > k ||
+			       (list->count && (!list->index || !list->value))
+		       ? SPR_EARGUMENT
+		       : 0;
+}
+
 /*
  * The position of the first entry that breaks the rules of a sparse vector; its index is the
  * one to report.
  */
-static int check_list(const struct spr_sparse *list, uint64_t k, uint64_t length, uint64_t *bad)
+static int check_list(const struct spr_sparse *list, uint64_t length, uint64_t *bad)
 {
-	*bad = SPRI_NO_INDEX;
-	if (length > SPR_MAX_COUNT || list->count > k ||
-	    (list->count && (!list->index || !list->value)))
-		return SPR_EARGUMENT;
 	for (uint64_t i = 0; i < list->count; i++) {
 		if (list->index[i] < length && list->value[i] != 0 &&
 		    (i == 0 || list->index[i] > list->index[i - 1]))
@@ -109,11 +117,17 @@ int spr_allreduce_sparse(struct spr_comm *comm, const struct spr_allreduce_spars
 	op->dtype = a.wire;
 	op->list_codec = spri_list_codec(a.codec);
 	op->policy = a.nonfinite;
+	op->in_list = a.in;
 	r = SPR_EARGUMENT;
-	if (a.nonfinite <= SPR_NONFINITE_DROP && a.wire <= SPR_BF16 && a.codec <= SPR_CODEC_PACKED)
-		r = check_list(&a.in, a.k, a.length, &bad);
+	if (a.nonfinite <= SPR_NONFINITE_DROP && a.wire <= SPR_BF16 &&
+	    a.codec <= SPR_CODEC_PACKED && (unsigned)a.memory <= SPR_MEMORY_CUDA)
+		r = check_shape(&a.in, a.k, a.length);
+	if (r == 0 && a.memory == SPR_MEMORY_CUDA)
+		r = spri_fetch(op, a.device, a.stream);
 	if (r == 0)
-		op->in_list = a.in;
+		r = check_list(&op->in_list, a.length, &bad);
+	if (r < 0)
+		op->in_list = (struct spr_sparse){0};
 	spri_op_launch(op, r, bad);
 	*out_request = spri_op_request(op);
 	r = 0;
@@ -125,9 +139,6 @@ leave:
 /* The first index that breaks the rules of a mask. */
 static int check_mask(const uint64_t *mask, uint64_t n, uint64_t count, uint64_t *bad)
 {
-	*bad = SPRI_NO_INDEX;
-	if (n > count || (n && !mask))
-		return SPR_EARGUMENT;
 	for (uint64_t i = 0; i < n; i++) {
 		if (mask[i] < count && (i == 0 || mask[i] > mask[i - 1]))
 			continue;
@@ -144,7 +155,7 @@ int spr_allreduce_masked(struct spr_comm *comm, const struct spr_allreduce_maske
 	const struct spri_algo *algo;
 	const struct spri_log *before;
 	struct spri_op *op;
-	uint64_t bad;
+	uint64_t bad = SPRI_NO_INDEX;
 	int r;
 
 	if (!comm || !args || !out_request)
@@ -168,11 +179,16 @@ int spr_allreduce_masked(struct spr_comm *comm, const struct spr_allreduce_maske
 	op->step = a.step;
 	op->dtype = a.wire;
 	op->policy = a.nonfinite;
-	r = check_mask(a.mask, a.n_mask, a.count, &bad);
+	r = 0;
 	if (a.count > SPR_MAX_COUNT || (a.count && !a.in) || a.broadcasters < 0 ||
 	    op->n_broadcasters > comm->n_ranks || a.wire > SPR_BF16 ||
-	    a.nonfinite > SPR_NONFINITE_DROP)
+	    a.nonfinite > SPR_NONFINITE_DROP || (unsigned)a.memory > SPR_MEMORY_CUDA ||
+	    a.n_mask > a.count || (a.n_mask && !a.mask))
 		r = SPR_EARGUMENT;
+	if (r == 0 && a.memory == SPR_MEMORY_CUDA)
+		r = spri_fetch(op, a.device, a.stream);
+	if (r == 0)
+		r = check_mask(op->mask, a.n_mask, a.count, &bad);
 	spri_op_launch(op, r, bad);
 	*out_request = spri_op_request(op);
 	r = 0;

@@ -6,6 +6,7 @@
  * on this rank before it began; the others learn why.
  */
 #include <coll/coll.h>
+#include <coll/fetch.h>
 #include <context.h>
 #include <errno.h>
 #include <internal/alloc.h>
@@ -170,6 +171,7 @@ void spri_op_destroy(struct spri_op *op)
 	struct spr_comm *comm = op->comm;
 
 	op->algo->finish(op);
+	spri_fetch_free(op);
 	if (comm->spare)
 		spri_free(op);
 	else

@@ -27,6 +27,7 @@
 #include <timeline.h>
 
 struct spri_op;
+struct spri_fetch;
 
 struct spri_algo {
 	uint8_t id; /* on the wire; never reused */
@@ -122,6 +123,8 @@ struct spri_op {
 	uint32_t note_bytes;
 	/* to[i] = in[index[i]], when `in` is not host memory; else NULL. Returns 0 or negative. */
 	int (*gather)(struct spri_op *op, const uint64_t *index, uint64_t n, float *to);
+
+	struct spri_fetch *fetch; /* owned; NULL: arguments are host memory (fetch.h) */
 
 	/* results of sparse algorithms; memory of the algorithm's start(), freed by finish() */
 	struct spri_list sum;

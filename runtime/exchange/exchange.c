@@ -70,6 +70,8 @@ static int check_options(const struct spr_exchange_options *o, uint32_t n_ranks,
 	if (r == 0)
 		r = check_enum("dtype", (unsigned)o->wire, SPR_BF16, text);
 	if (r == 0)
+		r = check_enum("memory", (unsigned)o->memory, SPR_MEMORY_CUDA, text);
+	if (r == 0)
 		r = check_enum("codec", (unsigned)o->codec, SPR_CODEC_PACKED, text);
 	if (r == 0)
 		r = check_enum("pipeline", (unsigned)o->pipeline, SPR_PIPELINE_OFF, text);
@@ -94,6 +96,7 @@ static int check_options(const struct spr_exchange_options *o, uint32_t n_ranks,
 static void free_exchange(struct spr_exchange *exchange)
 {
 	spri_residual_fini(exchange);
+	spri_device_close(exchange);
 	spri_parts_fini(exchange);
 	spri_free(exchange->schedule);
 	spri_free(exchange);
@@ -136,11 +139,13 @@ static int create(struct spr_comm *comm, const struct spr_exchange_options *opti
 		return -ENOMEM;
 	exchange->comm = comm;
 	exchange->algo = algo;
-	exchange->place = &spri_place_host;
+	exchange->place = &spri_place_host; /* until device.c says otherwise */
 	take_options(exchange, &o);
 	r = spri_density_init(exchange, &o, text);
 	if (r == 0)
 		r = spri_parts_init(exchange, &o, text);
+	if (r == 0 && o.memory == SPR_MEMORY_CUDA)
+		r = spri_device_open(exchange, &o);
 	if (r == 0)
 		r = spri_residual_init(exchange);
 	if (r == 0)

@@ -79,6 +79,7 @@ struct exchange_part {
 	uint32_t last_cut;
 	int64_t rise;
 	struct exchange_steering steering; /* masked */
+	struct spri_list there;	   /* device: the arrays of `selected` as the device sees them */
 	struct spri_list selected; /* scratch, lent to the operation; owned. masked: no values */
 	struct spri_stream stream; /* its lists are owned; lent to the operation */
 	uint8_t note[EXCHANGE_NOTE_BYTES]; /* lent to the operation */
@@ -89,12 +90,14 @@ struct exchange_part {
 };
 
 struct exchange_place;
+struct exchange_device;
 
 struct spr_exchange {
 	struct spr_comm *comm; /* outlives it */
 	const struct spri_algo *algo;
 	const struct exchange_place *place;
-	uint64_t n; /* parameters */
+	struct exchange_device *device; /* owned; NULL: vectors are in host memory */
+	uint64_t n;			/* parameters */
 	enum spr_nonfinite policy;
 	struct spr_density_point *schedule; /* n_schedule, owned */
 	size_t n_schedule;
@@ -197,6 +200,17 @@ float spri_residual_clip(const struct spr_exchange *exchange, double norm);
 /* A list of owned memory: room for n entries, as place->fit. */
 int spri_list_fit(struct spri_list *list, uint64_t n) SPRI_MUST;
 void spri_list_free(struct spri_list *list);
+
+/* ---- device.c ---- */
+
+/*
+ * Makes options' GPU the exchange's place. Returns 0; SPR_EUNSUPPORTED, -ENOMEM, SPR_EDEVICE; the
+ * context has the text. close accepts all.
+ */
+int spri_device_open(struct spr_exchange *exchange,
+		     const struct spr_exchange_options *options) SPRI_MUST;
+/* After the vectors and lists are gone; accepts an exchange in host memory. */
+void spri_device_close(struct spr_exchange *exchange);
 
 /* ---- importance.c ---- */
 

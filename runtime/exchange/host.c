@@ -327,7 +327,7 @@ static int host_write(struct spr_exchange *exchange, float *v, const float *from
 }
 
 const struct exchange_place spri_place_host = {
-	host_alloc,  host_free,	 host_alloc,	host_free,     host_fit,   host_unfit,
-	host_select, host_weigh, host_take_out, host_put_back, host_adopt, host_update,
-	NULL,	     host_norm,	 host_clear,	host_read,     host_write,
+	NULL,	     host_alloc,  host_free,  host_alloc,    host_free,	    host_fit,
+	host_unfit,  host_select, host_weigh, host_take_out, host_put_back, host_adopt,
+	host_update, NULL,	  host_norm,  host_clear,    host_read,	    host_write,
 };

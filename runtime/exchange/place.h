@@ -9,6 +9,8 @@
  * vectors mean something to the place alone; lists and what is dense_sum are host memory.
  */
 struct exchange_place {
+	/* A step begins; lock held. NULL: nothing to do. Returns 0 or SPR_EDEVICE. */
+	int (*begin)(struct spr_exchange *exchange);
 	/* Zeroed memory for a vector. Returns 0 or -ENOMEM. */
 	int (*alloc)(struct spr_exchange *exchange, size_t bytes, float **out);
 	void (*free)(struct spr_exchange *exchange, float *v, size_t bytes); /* accepts NULL */

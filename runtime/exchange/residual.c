@@ -139,7 +139,7 @@ static uint64_t most_entries(const struct spr_exchange *exchange, const struct e
 int spri_residual_reserve(struct spr_exchange *exchange)
 {
 	uint64_t most = 0;
-	int r = 0;
+	int r = exchange->place->begin ? exchange->place->begin(exchange) : 0;
 
 	for (size_t i = 0; i < exchange->n_parts && r == 0; i++) {
 		struct exchange_part *part = &exchange->parts[i];

@@ -55,11 +55,23 @@ static void *need(size_t n, size_t bytes)
 	return p;
 }
 
-static float *copy_floats(const float *v, uint64_t n)
+/* A rank at work. */
+struct actor {
+	struct run *run;
+	int rank;
+	struct spr_context *context;
+	struct spr_comm *comm;
+	struct spr_exchange *exchange;
+	float *gradient, *update, *weights; /* n each, of run->options.memory */
+};
+
+static float *copy_floats(const struct actor *a, const float *v)
 {
+	uint64_t n = a->run->options.n;
 	float *copy = need(n, sizeof *copy);
 
-	memcpy(copy, v, n * sizeof *copy);
+	if (spr_memory_copy(a->context, copy, v, n * sizeof *copy) < 0)
+		abort();
 	return copy;
 }
 
@@ -93,17 +105,18 @@ void gradient_floats(const struct run *run, int rank, int step, float *g)
 }
 
 /* The rest of a record, once the step is over. */
-static void look(const struct run *run, struct spr_exchange *exchange, struct spr_comm *comm,
-		 struct step_record *record)
+static void look(const struct actor *a, struct step_record *record)
 {
-	const float *residual = spr_exchange_residual(exchange);
+	const float *residual = spr_exchange_residual(a->exchange);
 	struct spr_sparse sum;
 
+	free(record->update);
+	record->update = copy_floats(a, a->update);
 	if (residual)
-		record->after = copy_floats(residual, run->options.n);
-	record->lost_rank = spr_comm_lost_rank(comm);
-	(void)!spr_exchange_stats(exchange, &record->stats);
-	record->result_status = spr_exchange_result(exchange, &sum);
+		record->after = copy_floats(a, residual);
+	record->lost_rank = spr_comm_lost_rank(a->comm);
+	(void)!spr_exchange_stats(a->exchange, &record->stats);
+	record->result_status = spr_exchange_result(a->exchange, &sum);
 	if (record->result_status == 0) {
 		record->sum_count = sum.count;
 		record->sum_index = need(sum.count, sizeof *record->sum_index);
@@ -114,38 +127,38 @@ static void look(const struct run *run, struct spr_exchange *exchange, struct sp
 	record->finished = true;
 }
 
-static int start(const struct run_options *o, struct spr_exchange *exchange, const float *gradient,
-		 float *update, struct spr_request **request)
+static int start(const struct actor *a, const float *gradient, struct spr_request **request)
 {
-	int r = o->ready_layers ? spr_exchange_begin(exchange, gradient, update, request)
-				: spr_exchange_start(exchange, gradient, update, request);
+	size_t layers = a->run->options.ready_layers;
+	int r = layers ? spr_exchange_begin(a->exchange, gradient, a->update, request)
+		       : spr_exchange_start(a->exchange, gradient, a->update, request);
 
-	for (size_t i = o->ready_layers; i > 0 && r == 0; i--)
-		r = spr_exchange_ready(exchange, i - 1);
+	for (size_t i = layers; i > 0 && r == 0; i--)
+		r = spr_exchange_ready(a->exchange, i - 1);
 	return r;
 }
 
-static void one_step(struct run *run, struct spr_exchange *exchange, struct spr_comm *comm,
-		     int rank, int step)
+static void one_step(struct actor *a, int step)
 {
-	const struct run_options *o = &run->options;
-	struct step_record *record = run_record(run, rank, step);
-	const float *residual = spr_exchange_residual(exchange);
-	bool poor = rank == o->poor_rank && step == o->poor_step;
+	const struct run_options *o = &a->run->options;
+	struct step_record *record = run_record(a->run, a->rank, step);
+	const float *residual = spr_exchange_residual(a->exchange);
+	bool poor = a->rank == o->poor_rank && step == o->poor_step;
 	struct spr_request *request = NULL;
 
 	record->gradient = need(o->n, sizeof(float));
 	record->update = need(o->n, sizeof(float));
 	for (uint64_t i = 0; i < o->n; i++)
 		record->update[i] = -12345; /* what "untouched" looks like */
-	(o->gradient ? o->gradient : gradient_integers)(run, rank, step, record->gradient);
+	(o->gradient ? o->gradient : gradient_integers)(a->run, a->rank, step, record->gradient);
+	if (spr_memory_copy(a->context, a->gradient, record->gradient, o->n * sizeof(float)) < 0 ||
+	    spr_memory_copy(a->context, a->update, record->update, o->n * sizeof(float)) < 0)
+		abort();
 	if (residual)
-		record->before = copy_floats(residual, o->n);
+		record->before = copy_floats(a, residual);
 	if (poor && !o->null_gradient)
 		spri_heap_fail_after(o->poor_after);
-	record->start_status =
-		start(o, exchange, poor && o->null_gradient ? NULL : record->gradient,
-		      record->update, &request);
+	record->start_status = start(a, poor && o->null_gradient ? NULL : a->gradient, &request);
 	spri_heap_fail_after(-1);
 	record->status = record->start_status;
 	if (record->start_status == 0) {
@@ -153,46 +166,62 @@ static void one_step(struct run *run, struct spr_exchange *exchange, struct spr_
 		snprintf(record->text, sizeof record->text, "%s", spr_request_error(request));
 		spr_request_destroy(request);
 	}
-	look(run, exchange, comm, record);
+	look(a, record);
 }
 
-static int make_exchange(const struct run *run, struct spr_comm *comm, int rank,
-			 struct spr_exchange **exchange)
+static int make_exchange(struct actor *a)
 {
-	const struct run_options *o = &run->options;
+	const struct run_options *o = &a->run->options;
 	struct spr_exchange_options options = {
 		.size = sizeof options,
 		.count = o->n,
 		.algo = o->algo,
 		.density = o->density,
 		.nonfinite = o->policy,
+		.memory = o->memory,
 	};
 	int r;
 
 	if (o->tune)
-		o->tune(run, rank, &options);
-	r = spr_exchange_create(comm, &options, exchange);
-	return r == 0 ? spr_exchange_set_weights(*exchange, run->weights) : r;
+		o->tune(a->run, a->rank, &options);
+	r = spr_exchange_create(a->comm, &options, &a->exchange);
+	return r == 0 ? spr_exchange_set_weights(a->exchange, a->weights) : r;
 }
 
 /* As if the process had been started again: another communicator, too. */
-static int make_again(const struct run *run, struct spr_context *context, struct spr_comm **comm,
-		      int rank, struct spr_exchange **exchange)
+static int make_again(struct actor *a)
 {
 	char path[200];
 	int r;
 
-	snprintf(path, sizeof path, "%s%d", run->options.save_path, rank);
-	r = spr_exchange_save(*exchange, path);
-	spr_exchange_destroy(*exchange);
-	*exchange = NULL;
-	spr_comm_destroy(*comm);
-	*comm = NULL;
+	snprintf(path, sizeof path, "%s%d", a->run->options.save_path, a->rank);
+	r = spr_exchange_save(a->exchange, path);
+	spr_exchange_destroy(a->exchange);
+	a->exchange = NULL;
+	spr_comm_destroy(a->comm);
+	a->comm = NULL;
 	if (r == 0)
-		r = spr_comm_create(context, NULL, comm);
+		r = spr_comm_create(a->context, NULL, &a->comm);
 	if (r == 0)
-		r = make_exchange(run, *comm, rank, exchange);
-	return r == 0 ? spr_exchange_restore(*exchange, path) : r;
+		r = make_exchange(a);
+	return r == 0 ? spr_exchange_restore(a->exchange, path) : r;
+}
+
+/* The vectors that the caller of an exchange has. */
+static int make_vectors(struct actor *a)
+{
+	const struct run_options *o = &a->run->options;
+	float **all[] = {&a->gradient, &a->update, &a->weights};
+	size_t bytes = o->n * sizeof(float);
+	int r = 0;
+
+	for (unsigned i = 0; i < spri_countof(all) && r == 0; i++) {
+		void *p = NULL;
+
+		r = spr_memory_alloc(a->context, o->memory, 0, bytes, &p);
+		*all[i] = p;
+	}
+	return r == 0 ? spr_memory_copy(a->context, a->weights, a->run->weights, bytes) : r;
 }
 
 static int body(struct spr_sim *sim, int rank, void *arg)
@@ -206,29 +235,33 @@ static int body(struct spr_sim *sim, int rank, void *arg)
 		.landing_bytes = o->landing_bytes,
 		.timeout_ns = o->timeout_ns ? o->timeout_ns : 10 * SPRI_NS_PER_S,
 	};
-	struct spr_context *context = NULL;
-	struct spr_comm *comm = NULL;
-	struct spr_exchange *exchange = NULL;
-	int r = spr_context_open(&context_options, &context);
+	struct actor a = {.run = run, .rank = rank};
+	size_t bytes = o->n * sizeof(float);
+	int r = spr_context_open(&context_options, &a.context);
 
 	if (o->rounding)
 		fesetround(o->rounding);
 	if (r == 0)
-		r = spr_comm_create(context, NULL, &comm);
+		r = make_vectors(&a);
 	if (r == 0)
-		r = make_exchange(run, comm, rank, &exchange);
+		r = spr_comm_create(a.context, NULL, &a.comm);
+	if (r == 0)
+		r = make_exchange(&a);
 	if (r == 0)
 		run->joined_ns = spr_sim_now_ns(sim);
 	for (int step = 0; step < o->n_steps && r == 0; step++) {
 		if (o->restore_step > 0 && step == o->restore_step)
-			r = make_again(run, context, &comm, rank, &exchange);
+			r = make_again(&a);
 		if (r == 0)
-			one_step(run, exchange, comm, rank, step);
+			one_step(&a, step);
 	}
 	run->end_ns = spr_sim_now_ns(sim);
-	spr_exchange_destroy(exchange);
-	spr_comm_destroy(comm);
-	spr_context_close(context);
+	spr_exchange_destroy(a.exchange);
+	spr_comm_destroy(a.comm);
+	spr_memory_free(a.context, a.gradient, bytes);
+	spr_memory_free(a.context, a.update, bytes);
+	spr_memory_free(a.context, a.weights, bytes);
+	spr_context_close(a.context);
 	return r;
 }
 

@@ -61,6 +61,7 @@ struct run_options {
 	 */
 	int restore_step;
 	const char *save_path;
+	enum spr_memory_kind memory; /* of vectors; records are host memory */
 };
 
 #define RUN_OPTIONS(...) ((struct run_options){.poor_step = -1, __VA_ARGS__})

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/*
+ * Arguments in a GPU's memory.
+ *
+ *   dense    the vector comes to a pinned buffer, in which the sum is made; done: the buffer goes
+ *            to `out`, and the caller's stream waits for it
+ *   sparse   both arrays of the list come
+ *   masked   the mask comes; values are gathered on the device once the union of the masks is
+ *            known (op->gather)
+ *
+ * Failures: SPR_EDEVICE before the start fails the operation on all ranks. After its end only this
+ * rank knows: its request ends with it.
+ */
+#include <coll/fetch.h>
+#include <context.h>
+#include <errno.h>
+#include <internal/alloc.h>
+#include <internal/bits.h>
+#include <string.h>
+
+/* Mapped memory: one address here, one there. */
+struct piece {
+	void *host, *there; /* owned; NULL: none */
+	uint64_t bytes;
+};
+
+struct spri_fetch {
+	struct spri_gpu *gpu; /* the context's */
+	struct spri_gpu_stream *stream;
+	void *theirs;
+	struct piece first, second; /* dense, indices, mask; values */
+	float *out;		    /* dense: (device) the caller's */
+};
+
+static int make(struct spri_fetch *f, struct piece *piece, uint64_t bytes)
+{
+	int r;
+
+	if (piece->bytes >= bytes)
+		return 0;
+	if (piece->host)
+		spri_gpu_free_mapped(f->gpu, piece->host);
+	*piece = (struct piece){0};
+	r = spri_gpu_alloc_mapped(f->gpu, spri_max_u64(bytes, 64), &piece->host, &piece->there);
+	if (r == 0)
+		piece->bytes = spri_max_u64(bytes, 64);
+	return spri_trace(r);
+}
+
+/* Room, and a copy under way. */
+static int bring(struct spri_fetch *f, struct piece *piece, const void *from, uint64_t bytes)
+{
+	int r = make(f, piece, bytes);
+
+	if (r == 0 && bytes > 0)
+		r = spri_gpu_copy(f->stream, piece->host, from, bytes);
+	return spri_trace(r);
+}
+
+/* The words of a device that failed. */
+static int explain(const struct spri_op *op, int r)
+{
+	if (r == SPR_EDEVICE)
+		spri_logf(SPR_LOG_ERROR, "%s: GPU %u: %s", op->algo->name,
+			  spri_gpu_number(op->fetch->gpu),
+			  spri_gpu_stream_error(op->fetch->stream));
+	return spri_trace(r);
+}
+
+/* ---- the three kinds ---- */
+
+static void put_back(struct spri_op *op)
+{
+	struct spri_fetch *f = op->fetch;
+	int r;
+
+	if (op->status < 0)
+		return;
+	r = spri_gpu_copy(f->stream, f->out, f->first.host, op->count * sizeof *op->out);
+	if (r == 0)
+		r = spri_gpu_before(f->stream, f->theirs);
+	if (r < 0) {
+		op->status = explain(op, r);
+		spri_text_set(&op->text, "putting the sum back: %s", spr_strerror(r));
+	}
+}
+
+static int fetch_dense(struct spri_op *op)
+{
+	struct spri_fetch *f = op->fetch;
+	int r = bring(f, &f->first, op->in, op->count * sizeof *op->in);
+
+	f->out = op->out;
+	op->in = op->out = f->first.host;
+	op->on_done = put_back;
+	return spri_trace(r);
+}
+
+static int fetch_list(struct spri_op *op)
+{
+	struct spr_sparse *list = &op->in_list;
+	struct spri_fetch *f = op->fetch;
+	int r = bring(f, &f->first, list->index, list->count * sizeof *list->index);
+
+	if (r == 0)
+		r = bring(f, &f->second, list->value, list->count * sizeof *list->value);
+	list->index = f->first.host;
+	list->value = f->second.host;
+	return spri_trace(r);
+}
+
+static int gather(struct spri_op *op, const uint64_t *index, uint64_t n, float *to)
+{
+	struct spri_fetch *f = op->fetch;
+	int r = make(f, &f->first, n * sizeof *index);
+
+	if (r == 0)
+		r = make(f, &f->second, n * sizeof *to);
+	if (r == 0 && n > 0) {
+		memcpy(f->first.host, index, n * sizeof *index);
+		r = spri_gpu_gather(f->stream, f->second.there, op->in, f->first.there, n);
+	}
+	if (r == 0)
+		r = spri_gpu_sync(f->stream);
+	if (r == 0 && n > 0)
+		memcpy(to, f->second.host, n * sizeof *to);
+	return explain(op, r);
+}
+
+/* The mask is copied out: its piece serves gather, too, by when the mask was sent. */
+static int fetch_mask(struct spri_op *op)
+{
+	struct spri_fetch *f = op->fetch;
+	int r = bring(f, &f->first, op->mask, op->n_mask * sizeof *op->mask);
+
+	op->mask = f->first.host;
+	op->gather = gather;
+	return spri_trace(r);
+}
+
+/* ---- life ---- */
+
+int spri_fetch(struct spri_op *op, int device, void *theirs)
+{
+	struct spri_fetch *f = spri_zalloc(sizeof *f);
+	int r = f ? 0 : -ENOMEM;
+
+	if (r < 0)
+		return spri_trace(r);
+	op->fetch = f;
+	f->theirs = theirs;
+	r = spri_context_gpu(op->comm->context, device, &f->gpu);
+	if (r == 0)
+		r = spri_gpu_stream_create(f->gpu, &f->stream);
+	if (r < 0)
+		return spri_trace(r);
+	r = spri_gpu_after(f->stream, theirs);
+	if (r == 0)
+		r = op->algo->kind == SPRI_ALGO_DENSE	 ? fetch_dense(op)
+		    : op->algo->kind == SPRI_ALGO_SPARSE ? fetch_list(op)
+							 : fetch_mask(op);
+	if (r == 0)
+		r = spri_gpu_sync(f->stream);
+	return explain(op, r);
+}
+
+void spri_fetch_free(struct spri_op *op)
+{
+	struct spri_fetch *f = op->fetch;
+
+	op->fetch = NULL;
+	if (!f)
+		return;
+	spri_gpu_stream_destroy(f->stream);
+	if (f->first.host)
+		spri_gpu_free_mapped(f->gpu, f->first.host);
+	if (f->second.host)
+		spri_gpu_free_mapped(f->gpu, f->second.host);
+	spri_free(f);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-FileCopyrightText: The Sparring authors */
+/* An exchange whose vectors are in a GPU's memory. Private to device.c and device_commit.c. */
+#ifndef SPRI_DEVICE_H
+#define SPRI_DEVICE_H
+
+#include "exchange.h"
+
+/* Mapped memory: the same bytes here and there. */
+struct area {
+	uint8_t *host; /* owned */
+	uint8_t *there;
+	size_t bytes;
+};
+
+struct exchange_device {
+	struct spri_gpu *gpu; /* the context's; below all but theirs are owned */
+	struct spri_gpu_stream *select, *side;
+	void *theirs;	   /* the caller's stream */
+	struct area flags; /* of the chunks of a selection */
+	struct area word;  /* what a kernel tells: a result, a number */
+	struct area stage; /* lists on their way to the side */
+	size_t staged;	   /* bytes of it in use until the next begin */
+	uint32_t sequence; /* of the last selection */
+	int failed;	   /* of this commit */
+};
+
+/*
+ * Room for so many bytes. Contents are lost when it moves; nothing on the device may be using it.
+ */
+int spri_area_fit(struct exchange_device *d, struct area *area, size_t bytes) SPRI_MUST;
+void spri_area_free(struct exchange_device *d, struct area *area);
+
+/* ---- device_commit.c: slots of struct exchange_place that run under the lock ---- */
+
+int spri_device_begin(struct spr_exchange *exchange) SPRI_MUST;
+int spri_device_gather(struct spri_op *op, const uint64_t *index, uint64_t n, float *to) SPRI_MUST;
+void spri_device_take_out(struct spr_exchange *exchange, struct exchange_part *part);
+void spri_device_put_back(struct spr_exchange *exchange, struct exchange_part *part);
+void spri_device_adopt(struct spr_exchange *exchange, struct exchange_part *part);
+int spri_device_update(struct spr_exchange *exchange, float factor) SPRI_MUST;
+
+#endif
