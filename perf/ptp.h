@@ -50,7 +50,7 @@ struct ptp_config {
 	/* verbs */
 	const char *device;
 	uint64_t ib_port, gid, mtu, qp_timeout, service_level, tos;
-	const char *cuda;
+	uint64_t cuda; /* the GPU; PTP_UNSET: host memory */
 	bool cuda_dmabuf, rdma_cm, cpu_freq, version;
 	const char *transport; /* verbs, tcp, auto; NULL: SPR_TRANSPORT's */
 	double timeout_s;
@@ -95,6 +95,7 @@ struct ptp_link {
 	struct spr_context *context;	 /* owned, as all below */
 	struct spr_memory *source_memory, *landing_memory;
 	uint8_t *source, *landing; /* values first, then the tool's bytes */
+	void *from, *to;	   /* the same, where endpoints see them: there, or on a GPU */
 	size_t area_bytes;	   /* of each, values included */
 	struct ptp_endpoint ends[PTP_MAX_QPS];
 	unsigned n_ends;
@@ -115,7 +116,19 @@ int ptp_link_open(struct ptp_link *link, const struct ptp_config *config, size_t
  * zeroed link.
  */
 void ptp_link_close(struct ptp_link *link, bool success);
-/* The tool's bytes of the two areas. */
+/* ---- ptp_area.c ---- */
+/* Gets and registers the areas. Returns 0 or the library's status, with a message. */
+int ptp_area_open(struct ptp_link *link) SPRI_MUST;
+/* Their registrations are gone. */
+void ptp_area_close(struct ptp_link *link);
+/*
+ * With a GPU: the first bytes of the source to it, the landing area to it, and back. Return 0, -1
+ * with a message.
+ */
+int ptp_area_give(struct ptp_link *link, size_t bytes) SPRI_MUST;
+int ptp_area_reset(struct ptp_link *link) SPRI_MUST;
+int ptp_area_fetch(struct ptp_link *link, size_t bytes) SPRI_MUST;
+/* The tool's bytes of the two areas: set before ptp_link_ready, looked at after ptp_landed. */
 uint8_t *ptp_source(struct ptp_link *link);
 uint8_t *ptp_landing(struct ptp_link *link);
 
@@ -136,6 +149,8 @@ int ptp_idle(struct ptp_link *link, unsigned end) SPRI_MUST;
 int ptp_await(struct ptp_link *link, unsigned end, enum ptp_word word, uint64_t n) SPRI_MUST;
 /* Both ends are prepared for the next size. Returns 0, -1. */
 int ptp_link_ready(struct ptp_link *link) SPRI_MUST;
+/* What arrived can be looked at. Returns 0, -1. */
+int ptp_landed(struct ptp_link *link) SPRI_MUST;
 /* Values to the peer, and the peer's to `theirs`. Returns 0, -1. */
 int ptp_link_report(struct ptp_link *link, const uint64_t mine[PTP_VALUES],
 		    uint64_t theirs[PTP_VALUES]) SPRI_MUST;

@@ -152,7 +152,7 @@ static int post(struct ptp_link *link, unsigned end, uint64_t offset, size_t byt
 	int r;
 
 	w.size = sizeof w;
-	w.gather[0].base = link->source + offset;
+	w.gather[0].base = (uint8_t *)link->from + offset;
 	w.gather[0].bytes = bytes;
 	w.gather[0].memory = link->source_memory;
 	w.n_gather = bytes > 0;
@@ -219,11 +219,20 @@ int ptp_link_ready(struct ptp_link *link)
 
 	link->rounds++;
 	link->sleeps = true; /* filling and checking may take the other end a while */
-	r = ptp_send(link, 0, 0, 0, PTP_READY, 0);
+	r = ptp_area_give(link, link->area_bytes);
+	if (r == 0)
+		r = ptp_area_reset(link);
+	if (r == 0)
+		r = ptp_send(link, 0, 0, 0, PTP_READY, 0);
 	if (r == 0)
 		r = ptp_await(link, 0, PTP_READY, link->rounds);
 	link->sleeps = sleeps;
 	return r;
+}
+
+int ptp_landed(struct ptp_link *link)
+{
+	return ptp_area_fetch(link, link->area_bytes);
 }
 
 int ptp_link_report(struct ptp_link *link, const uint64_t mine[PTP_VALUES],
@@ -241,10 +250,14 @@ int ptp_link_report(struct ptp_link *link, const uint64_t mine[PTP_VALUES],
 	}
 	memcpy(link->source, mine, VALUE_BYTES);
 	if (r == 0)
+		r = ptp_area_give(link, VALUE_BYTES);
+	if (r == 0)
 		r = send_bytes(link, 0, 0, VALUE_BYTES, PTP_REPORT, 0);
 	if (r == 0)
 		r = ptp_await(link, 0, PTP_REPORT, link->rounds);
 	link->sleeps = sleeps;
+	if (r == 0)
+		r = ptp_area_fetch(link, VALUE_BYTES);
 	if (r == 0)
 		memcpy(theirs, link->landing, VALUE_BYTES);
 	return r;

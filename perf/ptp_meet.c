@@ -21,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -207,34 +206,14 @@ static int compare(const struct ptp_config *config, const struct told *mine,
 
 /* ---- memory and endpoints ---- */
 
-static void *get_area(size_t bytes)
-{
-	void *area = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-
-	return area == MAP_FAILED ? NULL : area;
-}
-
 /* Areas, endpoints and grants. Returns 0 or the library's status, with a message. */
 static int prepare(struct ptp_link *link, struct told *told)
 {
-	const char *what = "memory";
-	int r = 0;
+	int r = ptp_area_open(link);
 
-	link->source = get_area(link->area_bytes);
-	link->landing = get_area(link->area_bytes);
-	if (!link->source || !link->landing)
-		r = -ENOMEM;
-	if (r == 0) {
-		what = "registering memory";
-		r = spr_memory_register(link->context, link->source, link->area_bytes,
-					SPR_ACCESS_LOCAL, &link->source_memory);
-	}
-	if (r == 0)
-		r = spr_memory_register(link->context, link->landing, link->area_bytes,
-					SPR_ACCESS_REMOTE_WRITE, &link->landing_memory);
+	if (r < 0)
+		return r;
 	for (unsigned i = 0; i < link->config->n_qps && r == 0; i++) {
-		what = "an endpoint";
 		r = spr_endpoint_create(link->context, &link->ends[i].endpoint);
 		link->n_ends += r == 0;
 		if (r == 0)
@@ -244,8 +223,8 @@ static int prepare(struct ptp_link *link, struct told *told)
 	if (r == 0)
 		r = spr_endpoint_address(link->context, &told->address);
 	if (r < 0)
-		(void)!ptp_fail(link->config, "%s (%zu bytes): %s; %s", what, link->area_bytes,
-				spr_strerror(r), spr_context_error(link->context));
+		(void)!ptp_fail(link->config, "an endpoint: %s; %s", spr_strerror(r),
+				spr_context_error(link->context));
 	return r;
 }
 
@@ -358,10 +337,7 @@ void ptp_link_close(struct ptp_link *link, bool success)
 		spr_endpoint_destroy(link->ends[i].endpoint);
 	spr_memory_unregister(link->source_memory);
 	spr_memory_unregister(link->landing_memory);
+	ptp_area_close(link);
 	spr_context_close(link->context);
-	if (link->source)
-		munmap(link->source, link->area_bytes);
-	if (link->landing)
-		munmap(link->landing, link->area_bytes);
 	*link = (struct ptp_link){0};
 }

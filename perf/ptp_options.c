@@ -142,12 +142,12 @@ static size_t common_options(struct ptp_config *c, struct perf_option *table, si
 		{ANY,
 		 {'F', "CPU-freq", PERF_OPT_FLAG, NULL,
 		  "accepted: the CPU's frequency is not looked at", &c->cpu_freq, 0, 0}},
-		{ANY,
-		 {0, "use_cuda", PERF_OPT_STRING, "GPU", "refused: this build has no GPU", &c->cuda,
-		  0, 0}},
-		{ANY,
-		 {0, "use_cuda_dmabuf", PERF_OPT_FLAG, NULL, "refused: this build has no GPU",
-		  &c->cuda_dmabuf, 0, 0}},
+		{BW | LAT,
+		 {0, "use_cuda", PERF_OPT_U64, "GPU", "from and into memory of this GPU", &c->cuda,
+		  0, 63}},
+		{BW | LAT,
+		 {0, "use_cuda_dmabuf", PERF_OPT_FLAG, NULL,
+		  "with --use_cuda: by dma-buf, or not at all", &c->cuda_dmabuf, 0, 0}},
 		{ANY, {'V', NULL, PERF_OPT_FLAG, NULL, "as --version", &c->version, 0, 0}},
 	};
 
@@ -169,9 +169,11 @@ static int check(const struct perf_options *options, struct ptp_config *c)
 	if (!known)
 		return perf_options_refuse(
 			options, "--transport is '%s', must be verbs, tcp or auto", c->transport);
-	if (c->cuda || c->cuda_dmabuf)
-		return perf_options_refuse(options, "--use_cuda%s: this build has no GPU",
-					   c->cuda_dmabuf ? "_dmabuf" : "");
+	if (c->cuda_dmabuf && c->cuda == PTP_UNSET)
+		return perf_options_refuse(options, "--use_cuda_dmabuf needs --use_cuda");
+	if (c->cuda != PTP_UNSET && c->transport && !strcmp(c->transport, "tcp"))
+		return perf_options_refuse(options, "--use_cuda is for verbs, but --transport is "
+						    "tcp");
 	if (c->mtu != PTP_UNSET)
 		return perf_options_refuse(
 			options, "-m cannot be set: verbs takes the smaller one of the two "
@@ -265,7 +267,7 @@ int ptp_options_read(struct ptp_config *c, int argc, char **argv)
 	c->argv = argv;
 	c->port = 18515;
 	c->size = c->iterations = c->ib_port = c->gid = c->mtu = PTP_UNSET;
-	c->qp_timeout = c->service_level = c->tos = PTP_UNSET;
+	c->cuda = c->qp_timeout = c->service_level = c->tos = PTP_UNSET;
 	c->n_qps = 1;
 	c->tx_depth = c->kind == PTP_CHUNK ? 16 : 128;
 	c->timeout_s = 30;

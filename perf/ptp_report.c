@@ -80,6 +80,7 @@ static void json_head(struct ptp_report *report, const struct ptp_link *link)
 	perf_json_string(json, "role", c->host ? "client" : "server");
 	perf_json_string(json, "transport", link->transport);
 	perf_json_string(json, "device", c->device);
+	perf_json_string(json, "memory", spr_memory_path(link->landing_memory));
 	perf_json_u64(json, "endpoints", c->n_qps);
 	if (c->kind != PTP_LAT)
 		perf_json_u64(json, "tx_depth", c->tx_depth);
@@ -105,6 +106,9 @@ void ptp_report_begin(struct ptp_report *report, const struct ptp_link *link)
 	if (c->kind != PTP_LAT)
 		printf("# %-15s: %-12" PRIu64 " %-15s: %s\n", "TX depth", c->tx_depth, "Direction",
 		       c->bidirectional ? "both" : "client to server");
+	if (c->cuda != PTP_UNSET)
+		printf("# %-15s: %-12" PRIu64 " %-15s: %s\n", "GPU", c->cuda, "Reached by",
+		       spr_memory_path(link->landing_memory));
 	printf("%s\n", line);
 	perf_table_header(report->table);
 	fflush(stdout);

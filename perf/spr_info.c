@@ -31,6 +31,7 @@ static const struct {
 	{SPR_INFO_TRANSPORTS, "Transports", "transports"},
 	{SPR_INFO_INTERFACES, "Network interfaces", "interfaces"},
 	{SPR_INFO_RDMA, "RDMA devices", "rdma"},
+	{SPR_INFO_GPUDIRECT, "GPUs and NICs", "gpudirect"},
 	{SPR_INFO_ALGORITHMS, "Algorithms", "algorithms"},
 	{SPR_INFO_VARIABLES, "Environment variables", "variables"},
 };

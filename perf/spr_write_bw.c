@@ -341,8 +341,11 @@ static int measure(struct bench *b, struct ptp_report *report)
 		mine[WRITES] = b->total;
 		mine[PEAK_PS] = peak_ps(b);
 	}
-	if (receives(b->config))
+	if (receives(b->config)) {
+		if (ptp_landed(b->link) < 0)
+			return -1;
 		mine[WRONG] = wrong_bytes(b);
+	}
 	if (ptp_link_report(b->link, mine, theirs) < 0)
 		return -1;
 	print(report, b, mine, theirs);

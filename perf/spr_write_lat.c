@@ -200,7 +200,7 @@ static int measure(struct ptp_link *link, struct ptp_report *report, uint64_t si
 	r = ptp_link_ready(link);
 	if (r == 0)
 		r = client ? ping(link, size, s) : pong(link, size, answered);
-	if (r < 0)
+	if (r < 0 || ptp_landed(link) < 0)
 		return -1;
 	mine[WRONG] = ptp_pattern_wrong(ptp_landing(link), size, seed_of(size, !client));
 	if (ptp_link_report(link, mine, theirs) < 0)

@@ -59,7 +59,13 @@ static int alloc_on(struct spr_context *context, int device, size_t bytes, void 
 	struct spri_gpu *gpu;
 	int r = spri_context_gpu(context, device, &gpu);
 
-	return r < 0 ? r : spri_gpu_alloc(gpu, bytes, out);
+	if (r < 0)
+		return r;
+	r = spri_gpu_alloc(gpu, bytes, out);
+	if (r < 0)
+		spri_text_set(&context->text, "GPU %u: %zu bytes: %s", spri_gpu_number(gpu), bytes,
+			      spr_strerror(r));
+	return r;
 }
 
 int spr_memory_alloc(struct spr_context *context, enum spr_memory_kind kind, int device,

@@ -12,6 +12,7 @@
 #include <internal/alloc.h>
 #include <internal/env.h>
 #include <kernel.h>
+#include <sink.h>
 #include <sparring/info.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,36 +28,21 @@
 #define MAX_RDMA_PORTS 64
 #define MAX_ROUTES 16
 
-/* Where rows go. */
-struct sink {
-	spr_info_fn fn;
-	void *arg;
-};
-
-static void emit(const struct sink *sink, const char *name, const char *value, const char *source,
-		 const char *detail, bool chosen)
-{
-	struct spr_info_row row = {
-		.name = name, .value = value, .source = source, .detail = detail, .chosen = chosen};
-
-	sink->fn(sink->arg, &row);
-}
-
 const char *spr_version(void)
 {
 	return VERSION_TEXT;
 }
 
-static int list_version(const struct sink *sink)
+static int list_version(const struct spri_sink *sink)
 {
-	emit(sink, "library", VERSION_TEXT, "", "sparring", true);
-	emit(sink, "compiler", __VERSION__, "", "what built it", true);
-	emit(sink, "data types", "f32", "", "IEEE 754 single precision", true);
+	spri_emit(sink, "library", VERSION_TEXT, "", "sparring", true);
+	spri_emit(sink, "compiler", __VERSION__, "", "what built it", true);
+	spri_emit(sink, "data types", "f32", "", "IEEE 754 single precision", true);
 	return 0;
 }
 
 /* SPR_ISA as a context would take it. Returns 0, or SPR_EENVIRONMENT after a row; *isa is set. */
-static int find_isa(const struct sink *sink, enum spri_isa *isa)
+static int find_isa(const struct spri_sink *sink, enum spri_isa *isa)
 {
 	struct spri_text text = {""};
 	int r;
@@ -64,11 +50,12 @@ static int find_isa(const struct sink *sink, enum spri_isa *isa)
 	*isa = spri_isa_used();
 	r = spri_context_isa(isa, &text);
 	if (r < 0)
-		emit(sink, "SPR_ISA", spri_env_get(SPRI_ENV_ISA), "environment", text.s, false);
+		spri_emit(sink, "SPR_ISA", spri_env_get(SPRI_ENV_ISA), "environment", text.s,
+			  false);
 	return r;
 }
 
-static int list_cpu(const struct sink *sink)
+static int list_cpu(const struct spri_sink *sink)
 {
 	enum spri_isa used;
 	int r = find_isa(sink, &used);
@@ -77,11 +64,11 @@ static int list_cpu(const struct sink *sink)
 		enum spri_isa isa = (enum spri_isa)i;
 		bool has = isa <= spri_cpu_isa();
 
-		emit(sink, spri_isa_name(isa), has ? "yes" : "no", "",
-		     !has	  ? "not supported by this processor or operating system"
-		     : isa > used ? "not allowed by SPR_ISA"
-				  : "supported",
-		     isa == used);
+		spri_emit(sink, spri_isa_name(isa), has ? "yes" : "no", "",
+			  !has	       ? "not supported by this processor or operating system"
+			  : isa > used ? "not allowed by SPR_ISA"
+				       : "supported",
+			  isa == used);
 	}
 	return r;
 }
@@ -123,7 +110,7 @@ static const struct spri_kernel_row *owner(const struct primitive *p,
 	return least;
 }
 
-static int list_kernels(const struct sink *sink)
+static int list_kernels(const struct spri_sink *sink)
 {
 	const struct spri_kernel_row *row;
 	struct spri_text why = {""};
@@ -135,12 +122,12 @@ static int list_kernels(const struct sink *sink)
 		at++;
 	row = spri_kernel_row(at);
 	for (size_t i = 0; i < spri_countof(primitives); i++)
-		emit(sink, primitives[i].name, spri_isa_name(owner(&primitives[i], row)->isa), "",
-		     primitives[i].about, true);
+		spri_emit(sink, primitives[i].name, spri_isa_name(owner(&primitives[i], row)->isa),
+			  "", primitives[i].about, true);
 	if (spri_gpu_probe(&why) < 0)
-		emit(sink, "gpu", "not usable", "", why.s, false);
+		spri_emit(sink, "gpu", "not usable", "", why.s, false);
 	else
-		emit(sink, "gpu", "usable", "", "vectors in GPU memory", false);
+		spri_emit(sink, "gpu", "usable", "", "vectors in GPU memory", false);
 	return r;
 }
 
@@ -158,7 +145,7 @@ static bool would_take(const char *asked, const char *row)
 	return !strcmp(row, "verbs") || !strcmp(row, "tcp");
 }
 
-static int list_transports(const struct sink *sink)
+static int list_transports(const struct spri_sink *sink)
 {
 	const char *asked = spri_env_get(SPRI_ENV_TRANSPORT);
 	const char *name = asked ? asked : spri_env_info(SPRI_ENV_TRANSPORT)->value;
@@ -173,16 +160,16 @@ static int list_transports(const struct sink *sink)
 		usable = row->probe(&text) == 0;
 		chosen = usable && !taken && would_take(name, row->name);
 		taken = taken || chosen;
-		emit(sink, row->name, usable ? "usable" : "not usable", "",
-		     usable || !text.s[0] ? row->about : text.s, chosen);
+		spri_emit(sink, row->name, usable ? "usable" : "not usable", "",
+			  usable || !text.s[0] ? row->about : text.s, chosen);
 	}
 	if (!strcmp(name, "auto") || spri_transport_find(name))
 		return 0;
-	emit(sink, "SPR_TRANSPORT", name, "environment", "there is no such transport", false);
+	spri_emit(sink, "SPR_TRANSPORT", name, "environment", "there is no such transport", false);
 	return SPR_EENVIRONMENT;
 }
 
-static int list_interfaces(const struct sink *sink)
+static int list_interfaces(const struct spri_sink *sink)
 {
 	struct spri_interface *rows = spri_calloc(MAX_INTERFACES, sizeof *rows);
 	const char *filter = spri_env_get(SPRI_ENV_TCP_IF);
@@ -194,8 +181,8 @@ static int list_interfaces(const struct sink *sink)
 	n = spri_interfaces(filter, rows, MAX_INTERFACES, &text);
 	if (n < 0 && filter) {
 		/* What there is to choose from is still of interest. */
-		emit(sink, "SPR_TCP_IF", filter, "environment",
-		     text.s[0] ? text.s : spr_strerror(n), false);
+		spri_emit(sink, "SPR_TCP_IF", filter, "environment",
+			  text.s[0] ? text.s : spr_strerror(n), false);
 		r = n;
 		n = spri_interfaces(NULL, rows, MAX_INTERFACES, &text);
 	}
@@ -204,18 +191,18 @@ static int list_interfaces(const struct sink *sink)
 		char value[80];
 
 		snprintf(value, sizeof value, "%s/%u", row->address, row->prefix);
-		emit(sink, row->name, value, "",
-		     row->used	      ? row->loopback ? "loopback" : ""
-		     : row->reason[0] ? row->reason
-				      : "not used",
-		     row->used && r == 0);
+		spri_emit(sink, row->name, value, "",
+			  row->used	   ? row->loopback ? "loopback" : ""
+			  : row->reason[0] ? row->reason
+					   : "not used",
+			  row->used && r == 0);
 	}
 	spri_free(rows);
 	return n < 0 ? n : r;
 }
 
 /* A port and its GIDs. */
-static void emit_rdma_port(const struct sink *sink, const struct spri_rdma_port *row)
+static void emit_rdma_port(const struct spri_sink *sink, const struct spri_rdma_port *row)
 {
 	char name[112], value[24], detail[512];
 
@@ -232,18 +219,18 @@ static void emit_rdma_port(const struct sink *sink, const struct spri_rdma_port 
 			 (double)row->max_mr_bytes);
 	else
 		snprintf(detail, sizeof detail, "%s", row->reason);
-	emit(sink, name, value, "", detail, row->used);
+	spri_emit(sink, name, value, "", detail, row->used);
 	for (unsigned i = 0; i < row->n_gids; i++) {
 		const struct spri_rdma_gid *gid = &row->gids[i];
 
 		snprintf(name, sizeof name, "%s:%u gid %u", row->device, row->port, gid->index);
 		snprintf(detail, sizeof detail, "%s%s%s", gid->text,
 			 gid->interface[0] ? " on " : "", gid->interface);
-		emit(sink, name, gid->type, "", detail, false);
+		spri_emit(sink, name, gid->type, "", detail, false);
 	}
 }
 
-static int list_rdma(const struct sink *sink)
+static int list_rdma(const struct spri_sink *sink)
 {
 	struct spri_rdma_port *rows = spri_calloc(MAX_RDMA_PORTS, sizeof *rows);
 	struct spri_text text = {""};
@@ -255,14 +242,14 @@ static int list_rdma(const struct sink *sink)
 	for (int i = 0; i < n; i++)
 		emit_rdma_port(sink, &rows[i]);
 	if (n == 0)
-		emit(sink, "none", "", "", text.s, false);
+		spri_emit(sink, "none", "", "", text.s, false);
 	spri_free(rows);
 	return n < 0 ? n : 0;
 }
 
 /* One way to a peer; it is the one that is chosen when none before it was. */
-static void emit_route(const struct sink *sink, const char *transport, const struct spri_route *row,
-		       bool *taken)
+static void emit_route(const struct spri_sink *sink, const char *transport,
+		       const struct spri_route *row, bool *taken)
 {
 	const char *asked = spri_env_get(SPRI_ENV_TRANSPORT);
 	bool chosen = row->usable && !*taken && would_take(asked ? asked : "auto", transport);
@@ -274,10 +261,10 @@ static void emit_route(const struct sink *sink, const char *transport, const str
 			 row->text);
 	else
 		snprintf(detail, sizeof detail, "not usable: %s", row->text);
-	emit(sink, transport, row->via, "", detail, chosen);
+	spri_emit(sink, transport, row->via, "", detail, chosen);
 }
 
-static int list_peer(const struct sink *sink, const char *address)
+static int list_peer(const struct spri_sink *sink, const char *address)
 {
 	const char *interfaces = spri_env_get(SPRI_ENV_TCP_IF);
 	struct spri_route rows[MAX_ROUTES];
@@ -290,11 +277,11 @@ static int list_peer(const struct sink *sink, const char *address)
 	for (int i = 0; i < n; i++)
 		emit_route(sink, "verbs", &rows[i], &taken);
 	if (n <= 0)
-		emit(sink, "verbs", "", "", text.s[0] ? text.s : spr_strerror(n), false);
+		spri_emit(sink, "verbs", "", "", text.s[0] ? text.s : spr_strerror(n), false);
 	text.s[0] = '\0';
 	r = spri_tcp_route(interfaces, address, &rows[0], &text);
 	if (r < 0)
-		emit(sink, "tcp", "", "", text.s[0] ? text.s : spr_strerror(r), false);
+		spri_emit(sink, "tcp", "", "", text.s[0] ? text.s : spr_strerror(r), false);
 	else
 		emit_route(sink, "tcp", &rows[0], &taken);
 	return r;
@@ -302,14 +289,14 @@ static int list_peer(const struct sink *sink, const char *address)
 
 int spr_info_peer(const char *address, spr_info_fn fn, void *arg)
 {
-	const struct sink sink = {.fn = fn, .arg = arg};
+	const struct spri_sink sink = {.fn = fn, .arg = arg};
 
 	if (!address || !fn)
 		return SPR_EARGUMENT;
 	return spri_trace(list_peer(&sink, address));
 }
 
-static int list_algorithms(const struct sink *sink)
+static int list_algorithms(const struct spri_sink *sink)
 {
 	const struct spri_algo *row;
 	const uint32_t n_ranks = 32;
@@ -328,24 +315,24 @@ static int list_algorithms(const struct sink *sink)
 			 dense	  ? "element"
 			 : masked ? "element of a mask of every 64th"
 				  : "selected entry");
-		emit(sink, row->name, kind, "", detail, spri_algo_find("gtopk") == row);
+		spri_emit(sink, row->name, kind, "", detail, spri_algo_find("gtopk") == row);
 	}
 	return 0;
 }
 
 static void unknown_variable(void *arg, const char *name, const char *nearest)
 {
-	emit(arg, name, "", "unknown", nearest, false);
+	spri_emit(arg, name, "", "unknown", nearest, false);
 }
 
-static int list_variables(const struct sink *sink)
+static int list_variables(const struct spri_sink *sink)
 {
 	for (int i = 0; i < SPRI_ENV_COUNT; i++) {
 		const struct spri_env_info *info = spri_env_info((enum spri_env)i);
 		const char *value = spri_env_get((enum spri_env)i);
 
-		emit(sink, info->name, value ? value : info->value,
-		     value ? "environment" : "default", info->meaning, value != NULL);
+		spri_emit(sink, info->name, value ? value : info->value,
+			  value ? "environment" : "default", info->meaning, value != NULL);
 	}
 	spri_env_unknown(unknown_variable, (void *)(uintptr_t)sink);
 	return 0;
@@ -353,13 +340,14 @@ static int list_variables(const struct sink *sink)
 
 int spr_info_list(enum spr_info_kind kind, spr_info_fn fn, void *arg)
 {
-	static int (*const lists[])(const struct sink *sink) = {
-		[SPR_INFO_VERSION] = list_version,	 [SPR_INFO_CPU] = list_cpu,
-		[SPR_INFO_KERNELS] = list_kernels,	 [SPR_INFO_TRANSPORTS] = list_transports,
-		[SPR_INFO_INTERFACES] = list_interfaces, [SPR_INFO_ALGORITHMS] = list_algorithms,
-		[SPR_INFO_VARIABLES] = list_variables,	 [SPR_INFO_RDMA] = list_rdma,
+	static int (*const lists[])(const struct spri_sink *sink) = {
+		[SPR_INFO_VERSION] = list_version,	    [SPR_INFO_CPU] = list_cpu,
+		[SPR_INFO_KERNELS] = list_kernels,	    [SPR_INFO_TRANSPORTS] = list_transports,
+		[SPR_INFO_INTERFACES] = list_interfaces,    [SPR_INFO_ALGORITHMS] = list_algorithms,
+		[SPR_INFO_VARIABLES] = list_variables,	    [SPR_INFO_RDMA] = list_rdma,
+		[SPR_INFO_GPUDIRECT] = spri_info_gpudirect,
 	};
-	const struct sink sink = {.fn = fn, .arg = arg};
+	const struct spri_sink sink = {.fn = fn, .arg = arg};
 
 	if (!fn || (unsigned)kind >= spri_countof(lists))
 		return SPR_EARGUMENT;

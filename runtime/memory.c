@@ -300,3 +300,10 @@ void spr_memory_unregister(struct spr_memory *memory)
 	spri_context_leave(memory->context, before);
 	spri_free(memory);
 }
+
+const char *spr_memory_path(const struct spr_memory *memory)
+{
+	if (!memory || !memory->registration->gpu)
+		return "host";
+	return spri_rung_name(memory->registration->rung);
+}

@@ -43,6 +43,13 @@ struct spri_rdma_port {
 int spri_rdma_ports(const char *interfaces, struct spri_rdma_port *rows, unsigned max,
 		    struct spri_text *text);
 
+struct spri_memory;
+/*
+ * Would this device take this memory? Registers it and ends that again. Blocks: while the device
+ * is opened. Returns as register_ of a transport, with a text.
+ */
+int spri_rdma_try(const char *device, const struct spri_memory *memory, struct spri_text *text);
+
 /* ---- how a peer would be reached, for listings ---- */
 
 struct spri_route {

@@ -6,6 +6,7 @@
  *
  *   devices   every port of every device with its GIDs; then a port is opened, and those of its
  *             places are marked
+ *   try       a region on a device, made and ended
  *   routes    each of the places resolves the peer's address by rdma_cm, as a connection would;
  *             nothing is asked of the peer but its hardware address
  *
@@ -267,4 +268,41 @@ int spri_rdma_routes(const char *interfaces, const char *host, struct spri_route
 	}
 	spri_verbs_fini(&p->base);
 	return (int)n;
+}
+
+static int try_open(struct ibv_context *context, const char *name, const struct spri_memory *memory,
+		    struct spri_text *text)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_mr *mr = pd ? spri_verbs_reg_mr(pd, memory) : NULL;
+	int r = mr ? 0 : spri_verbs_errno();
+
+	if (r < 0)
+		spri_verbs_limits(r, name, memory->bytes, text);
+	if (mr)
+		(void)!ibv_dereg_mr(mr);
+	if (pd)
+		(void)!ibv_dealloc_pd(pd);
+	return r;
+}
+
+int spri_rdma_try(const char *name, const struct spri_memory *memory, struct spri_text *text)
+{
+	struct ibv_device **devices = ibv_get_device_list(NULL);
+	struct ibv_context *context = NULL;
+	int r = devices ? -ENODEV : spri_verbs_errno();
+
+	for (unsigned i = 0; devices && devices[i] && !context; i++) {
+		if (strcmp(ibv_get_device_name(devices[i]), name) != 0)
+			continue;
+		context = ibv_open_device(devices[i]);
+		r = context ? try_open(context, name, memory, text) : spri_verbs_errno();
+	}
+	if (!context)
+		spri_text_set(text, "opening %s: %s", name, spr_strerror(r));
+	if (context)
+		(void)!ibv_close_device(context);
+	if (devices)
+		ibv_free_device_list(devices);
+	return spri_trace(r);
 }

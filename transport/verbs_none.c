@@ -127,6 +127,13 @@ int spri_rdma_ports(const char *interfaces SPRI_UNUSED, struct spri_rdma_port *r
 	return 0;
 }
 
+int spri_rdma_try(const char *device SPRI_UNUSED, const struct spri_memory *memory SPRI_UNUSED,
+		  struct spri_text *text)
+{
+	spri_text_set(text, "%s", reason);
+	return SPR_EUNSUPPORTED;
+}
+
 int spri_rdma_routes(const char *interfaces SPRI_UNUSED, const char *host SPRI_UNUSED,
 		     struct spri_route *rows SPRI_UNUSED, unsigned max SPRI_UNUSED,
 		     struct spri_text *text)

@@ -21,7 +21,12 @@ enum spr_info_kind {
 	SPR_INFO_INTERFACES = 4, /* network interfaces and addresses: which would be used */
 	SPR_INFO_ALGORITHMS = 5, /* each algorithm */
 	SPR_INFO_VARIABLES = 6,	 /* each SPR_* variable; and unknown ones that are set */
-	SPR_INFO_RDMA = 7	 /* ports of RDMA devices and their GIDs: which would be used */
+	SPR_INFO_RDMA = 7,	 /* ports of RDMA devices and their GIDs: which would be used */
+	/*
+	 * each GPU, then for each GPU and RDMA device how the device reaches the GPU's memory
+	 * (dma-buf, peer memory, staging), and why not better; it is tried
+	 */
+	SPR_INFO_GPUDIRECT = 8
 };
 
 /* One line of information; strings are borrowed during the call. */

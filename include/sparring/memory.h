@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* Registered memory: what endpoints (endpoint.h) write from and into. */
+/* Registered memory: what endpoints (endpoint.h) write from and into; the host's or a GPU's. */
 #ifndef SPARRING_MEMORY_H
 #define SPARRING_MEMORY_H
 
@@ -52,6 +52,12 @@ SPR_API void spr_memory_free(struct spr_context *context, void *p, size_t bytes)
  * Blocks: until it is done. Returns: 0; SPR_EARGUMENT, SPR_EUNSUPPORTED, SPR_EDEVICE.
  */
 SPR_API int spr_memory_copy(struct spr_context *context, void *to, const void *from, size_t bytes);
+
+/*
+ * How the NIC reaches it: "host", or for the memory of a GPU "dma-buf" or "peer memory". Static
+ * storage.
+ */
+SPR_API const char *spr_memory_path(const struct spr_memory *memory);
 
 #ifdef __cplusplus
 }

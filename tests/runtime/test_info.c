@@ -74,7 +74,7 @@ Test(info, version, .init = clear)
 
 Test(info, arguments, .init = clear)
 {
-	cr_assert_eq(list((enum spr_info_kind)8), SPR_EARGUMENT);
+	cr_assert_eq(list((enum spr_info_kind)9), SPR_EARGUMENT);
 	cr_assert_eq(list((enum spr_info_kind) - 1), SPR_EARGUMENT);
 	cr_assert_eq(spr_info_list(SPR_INFO_CPU, NULL, NULL), SPR_EARGUMENT);
 }
@@ -165,6 +165,15 @@ Test(info, rdma_devices, .init = clear)
 	setenv("SPR_RDMA_DEVICE", "nosuchdevice9", 1);
 	cr_assert_eq(list(SPR_INFO_RDMA), 0);
 	cr_assert_eq(n_chosen, 0, "no device of another name is used");
+}
+
+/* More of it in test_gpu_memory.c. */
+Test(info, gpus, .init = clear)
+{
+	cr_assert_eq(list(SPR_INFO_GPUDIRECT), 0);
+	cr_assert_geq(n_rows, 1, "a GPU, or a row that says why there is none");
+	if (find("none") >= 0)
+		cr_assert(n_rows == 1 && n_chosen == 0 && rows[0].detail[0], "none, and why");
 }
 
 Test(info, peer, .init = clear)
