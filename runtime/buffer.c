@@ -119,7 +119,8 @@ static int copy_by(struct spr_context *context, unsigned device, void *to, const
 	if (r == 0)
 		r = spri_gpu_sync(stream);
 	if (r == SPR_EDEVICE)
-		spri_text_set(&context->text, "copying: %s", spri_gpu_stream_error(stream));
+		spri_text_set(&context->text, "copying: %s",
+			      stream ? spri_gpu_stream_error(stream) : "no stream");
 	spri_gpu_stream_destroy(stream);
 	return spri_trace(r);
 }

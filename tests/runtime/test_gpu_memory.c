@@ -53,14 +53,16 @@ Test(gpu_memory, failures_say_why)
 		     -ENOMEM);
 	cr_assert_not_null(strstr(spr_context_error(context), "GPU 0: 1125899906842624 bytes"));
 	cr_assert_null(p);
-	cr_assert_eq(spr_memory_copy(context, &local, &local, 4), SPR_EARGUMENT);
+	cr_assert_eq(spr_memory_copy(context, &local, &local, 4), 0, "the host copies itself");
 	cr_assert_eq(spr_memory_alloc(context, SPR_MEMORY_CUDA, SPR_GPU(0), 100, &p), 0);
 	setenv("EMU_CUDA_FAIL", "cuMemcpyAsync:1:1", 1);
 	cr_assert_eq(spr_memory_copy(context, p, &local, 4), SPR_EDEVICE);
 	cr_assert_str_eq(spr_context_error(context),
-			 "GPU 0: cuMemcpyAsync: CUDA_ERROR_INVALID_VALUE: invalid argument");
+			 "copying: cuMemcpyAsync: CUDA_ERROR_INVALID_VALUE: invalid argument");
 	setenv("EMU_CUDA_FAIL", "cuStreamCreate:1:2", 1);
 	cr_assert_eq(spr_memory_copy(context, p, &local, 4), -ENOMEM);
+	setenv("EMU_CUDA_FAIL", "cuStreamCreate:1:999", 1);
+	cr_assert_eq(spr_memory_copy(context, p, &local, 4), SPR_EDEVICE);
 	unsetenv("EMU_CUDA_FAIL");
 	spr_memory_free(context, p, 100);
 	spr_context_close(context);
