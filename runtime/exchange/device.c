@@ -165,14 +165,19 @@ static int device_fit(struct spr_exchange *exchange, struct exchange_part *part,
 
 /* ---- selection ---- */
 
-/* A selection that failed: the words go to the log. */
+/* What failed without the lock: the words go to the log, once a step or call. */
 static int fail(const struct spr_exchange *exchange, int r)
 {
-	const struct exchange_device *d = exchange->device;
+	struct exchange_device *d = exchange->device;
+	const struct spri_log *before;
 
-	if (r == SPR_EDEVICE)
-		spri_logf(SPR_LOG_ERROR, "exchange: GPU %u: %s", spri_gpu_number(d->gpu),
-			  spri_gpu_stream_error(d->select));
+	if (r != SPR_EDEVICE || d->told)
+		return spri_trace(r);
+	d->told = true;
+	before = spri_log_enter(&exchange->comm->context->log);
+	spri_logf(SPR_LOG_ERROR, "exchange: GPU %u: %s", spri_gpu_number(d->gpu),
+		  spri_gpu_stream_error(d->select));
+	spri_log_enter(before);
 	return spri_trace(r);
 }
 
@@ -426,7 +431,12 @@ static int device_select(struct spr_exchange *exchange, struct exchange_part *pa
 /* Nothing is in flight when an exchange is READ: the side's last commit is waited for. */
 static int settle(const struct spr_exchange *exchange)
 {
-	return exchange->state == EXCHANGE_READING ? spri_gpu_sync(exchange->device->side) : 0;
+	struct exchange_device *d = exchange->device;
+
+	if (exchange->state != EXCHANGE_READING)
+		return 0;
+	d->told = false;
+	return spri_gpu_sync(d->side);
 }
 
 static int device_norm(struct spr_exchange *exchange, const float *v, uint64_t n, double *out)

@@ -23,6 +23,7 @@ struct exchange_device {
 	size_t staged;	   /* bytes of it in use until the next begin */
 	uint32_t sequence; /* of the last selection */
 	int failed;	   /* of this commit */
+	bool told;	   /* a failure of this step, or call, is in the log */
 };
 
 /*

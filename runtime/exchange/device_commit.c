@@ -36,6 +36,7 @@ int spri_device_begin(struct spr_exchange *exchange)
 
 	d->staged = 0;
 	d->failed = 0;
+	d->told = false;
 	if (r == 0)
 		r = spri_gpu_after(d->side, d->theirs);
 	return spri_trace(r);

@@ -182,6 +182,11 @@ void spri_residual_fini(struct spr_exchange *exchange);
  * -ENOMEM.
  */
 int spri_residual_reserve(struct spr_exchange *exchange) SPRI_MUST;
+/*
+ * The step's vectors are where the options say, and there are weights where they are needed; told
+ * to the log. Returns 0 or SPR_EARGUMENT. Lock held.
+ */
+int spri_residual_check(const struct spr_exchange *exchange) SPRI_MUST;
 /* place->select, after what has to be checked of the step's arguments. */
 int spri_residual_select(struct spr_exchange *exchange, struct exchange_part *part,
 			 uint64_t *index) SPRI_MUST;

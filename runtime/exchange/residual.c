@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <internal/alloc.h>
 #include <internal/bits.h>
+#include <internal/log.h>
 #include <math.h>
 #include <string.h>
 
@@ -156,6 +157,42 @@ int spri_residual_reserve(struct spr_exchange *exchange)
 	return r == 0 && most > 0 ? spri_list_fit(&exchange->sum, most) : r;
 }
 
+/* A vector of the caller's is where the options say. */
+static int check_place(const struct spr_exchange *exchange, const char *name, const float *v)
+{
+	struct spri_gpu_pointer at;
+
+	if (!v)
+		return 0;
+	spri_gpu_pointer(v, &at);
+	if (at.on_gpu == (exchange->device != NULL))
+		return 0;
+	if (at.on_gpu)
+		spri_logf(SPR_LOG_ERROR,
+			  "exchange: %s is memory of GPU %u, options.memory says SPR_MEMORY_HOST",
+			  name, at.device);
+	else
+		spri_logf(SPR_LOG_ERROR,
+			  "exchange: %s is host memory, options.memory says SPR_MEMORY_CUDA", name);
+	return spri_trace(SPR_EARGUMENT);
+}
+
+int spri_residual_check(const struct spr_exchange *exchange)
+{
+	int r = check_place(exchange, "gradient", exchange->gradient);
+
+	if (r == 0)
+		r = check_place(exchange, "update", exchange->update);
+	if (r == 0)
+		r = check_place(exchange, "the weights", exchange->weights);
+	if (exchange->weights ||
+	    (exchange->weight_decay == 0 && exchange->algo->kind != SPRI_ALGO_MASKED))
+		return r;
+	spri_logf(SPR_LOG_ERROR, "exchange: %s needs weights: spr_exchange_set_weights",
+		  exchange->weight_decay > 0 ? "weight_decay" : exchange->algo->name);
+	return spri_trace(SPR_EARGUMENT);
+}
+
 /* ---- selection ---- */
 
 float spri_residual_clip(const struct spr_exchange *exchange, double norm)
@@ -183,9 +220,6 @@ int spri_residual_finite(const struct spr_exchange *exchange, uint64_t bad_index
 int spri_residual_select(struct spr_exchange *exchange, struct exchange_part *part, uint64_t *index)
 {
 	if (!exchange->update && exchange->dense_sum)
-		return SPR_EARGUMENT;
-	if (!exchange->weights &&
-	    (exchange->weight_decay > 0 || part->algo->kind == SPRI_ALGO_MASKED))
 		return SPR_EARGUMENT;
 	return exchange->place->select(exchange, part, index);
 }

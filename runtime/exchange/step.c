@@ -522,7 +522,9 @@ static int begin(struct spr_exchange *exchange, const float *gradient, float *up
 		exchange->handed[i] = false;
 	for (size_t i = 0; i < exchange->n_parts; i++)
 		begin_part(exchange, &exchange->parts[i]);
-	exchange->status = spri_residual_reserve(exchange);
+	exchange->status = spri_residual_check(exchange);
+	if (exchange->status == 0)
+		exchange->status = spri_residual_reserve(exchange);
 	exchange->state = EXCHANGE_OPEN;
 	return 0;
 }

@@ -9,6 +9,7 @@
 #include "steps.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -168,6 +169,59 @@ Test(exchange_device, values_that_are_not_finite)
 			expect_alike(o, "spoilt, with momentum");
 		}
 	}
+}
+
+static char told[4096];
+
+static void listen(void *arg, enum spr_log_level level, const char *text)
+{
+	(void)arg;
+	(void)level;
+	snprintf(told + strlen(told), sizeof told - strlen(told), "%s\n", text);
+}
+
+/* A step of one rank with vectors of these kinds: its outcome. */
+static int step_with(enum spr_memory_kind said, enum spr_memory_kind is, const char *algo)
+{
+	struct spr_context_options co = {.size = sizeof co, .transport = "tcp", .log = listen};
+	struct spr_exchange_options o = {
+		.size = sizeof o, .count = N, .algo = algo, .memory = said};
+	struct spr_exchange *exchange;
+	struct spr_request *request;
+	struct spr_context *context;
+	struct spr_comm *comm;
+	void *gradient, *update;
+	int r;
+
+	setenv("SPR_TCP_IF", "lo", 1);
+	told[0] = '\0';
+	cr_assert_eq(spr_context_open(&co, &context), 0);
+	cr_assert_eq(spr_comm_create(context, NULL, &comm), 0);
+	cr_assert_eq(spr_exchange_create(comm, &o, &exchange), 0);
+	cr_assert_eq(spr_memory_alloc(context, is, SPR_GPU(1), N * sizeof(float), &gradient), 0);
+	cr_assert_eq(spr_memory_alloc(context, is, SPR_GPU(1), N * sizeof(float), &update), 0);
+	cr_assert_eq(spr_exchange_start(exchange, gradient, update, &request), 0);
+	r = spr_request_wait(request);
+	spr_request_destroy(request);
+	spr_exchange_destroy(exchange);
+	spr_memory_free(context, gradient, N * sizeof(float));
+	spr_memory_free(context, update, N * sizeof(float));
+	spr_comm_destroy(comm);
+	spr_context_close(context);
+	return r;
+}
+
+Test(exchange_device, vectors_that_are_elsewhere)
+{
+	cr_assert_eq(step_with(SPR_MEMORY_CUDA, SPR_MEMORY_HOST, "gtopk"), SPR_EARGUMENT);
+	cr_assert(strstr(told, "gradient is host memory, options.memory says SPR_MEMORY_CUDA"),
+		  "got '%s'", told);
+	cr_assert_eq(step_with(SPR_MEMORY_HOST, SPR_MEMORY_CUDA, "gtopk"), SPR_EARGUMENT);
+	cr_assert(strstr(told, "gradient is memory of GPU 1, options.memory says SPR_MEMORY_HOST"),
+		  "got '%s'", told);
+	cr_assert_eq(step_with(SPR_MEMORY_HOST, SPR_MEMORY_HOST, "iwp_ring"), SPR_EARGUMENT);
+	cr_assert(strstr(told, "iwp_ring needs weights: spr_exchange_set_weights"), "got '%s'",
+		  told);
 }
 
 Test(exchange_device, saved_and_restored)
