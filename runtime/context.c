@@ -235,6 +235,7 @@ static int read_options(struct spr_context *context, const struct spr_context_op
 	if (r < 0)
 		return r;
 	spri_isa_allow(isa);
+	context->seat = (struct spri_seat){.gpu = -1, .nic = -1, .node = -1};
 	if (!context->sim)
 		r = read_seat(context);
 	if (r < 0)
