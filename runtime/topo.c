@@ -4,7 +4,7 @@
  * The machine through hwloc.
  *
  *   1. Load: everything, also what a cgroup forbids (it is to be seen), with I/O devices; without
- *      hwloc's own looks at displays, OpenCL and GPU libraries, which cost time and are not needed.
+ *      hwloc's plugins for displays, OpenCL and GPUs, which cost time and are not needed.
  *   2. Walk from the root. Packages, NUMA nodes, bridges, GPUs and NICs become objects; what is
  *      between (caches, cores, groups) only passes its children on. So do bridges with one child,
  *      which say nothing about who is near whom.
@@ -226,8 +226,9 @@ static void number_gpus(struct spri_topo *topo)
 /* Returns 0 or a negative errno. */
 static int load(hwloc_topology_t hwloc, const char *xml)
 {
-	static const char *const not_needed[] = {"opencl", "cuda",	"nvml",
-						 "rsmi",   "levelzero", "gl"};
+	/* "pci" stands for libpciaccess, which keeps its names of devices for ever; sysfs does. */
+	static const char *const not_needed[] = {"opencl",    "cuda", "nvml", "rsmi",
+						 "levelzero", "gl",   "pci"};
 
 	if (xml && hwloc_topology_set_xml(hwloc, xml) < 0)
 		return errno ? -errno : -EINVAL;
