@@ -295,26 +295,26 @@ static void say_nearest(const struct decision *d)
 {
 	struct spri_seat *out = d->out;
 	unsigned n_near, near = nearest(d, out->gpu, &n_near);
-	char gpu[64] = "the CPUs of this process", where[96], turns[64] = "";
+	char gpu[64] = "the CPUs of this process", where[96] = "", turns[64] = "";
 
 	if (out->gpu >= 0)
 		name_of(d, out->gpu, gpu);
 	if (near >= NEAR_BRIDGE)
-		snprintf(where, sizeof where, "both below %s",
+		snprintf(where, sizeof where, ": both below %s",
 			 object(d, spri_topo_bridge(d->topo, out->gpu, out->nic))->name);
 	else if (near == NEAR_CPUS && out->gpu >= 0 && object(d, out->gpu)->node >= 0)
-		snprintf(where, sizeof where, "on its NUMA node %d", object(d, out->gpu)->node);
+		snprintf(where, sizeof where, ": on its NUMA node %d", object(d, out->gpu)->node);
 	else if (near == NEAR_CPUS)
-		snprintf(where, sizeof where, "on a NUMA node of theirs");
-	else
-		snprintf(where, sizeof where, "no NIC is near");
+		snprintf(where, sizeof where, ": on a NUMA node of theirs");
 	if (n_near > 1)
-		snprintf(turns, sizeof turns, "; %u are as near, ranks take turns", n_near);
+		snprintf(turns, sizeof turns, "; %u are as %s%s", n_near,
+			 near == NEAR_NOTHING ? "far" : "near",
+			 d->request->local_size > 1 ? ", ranks take turns" : "");
 	if (d->n_nics == 1 && near == NEAR_NOTHING)
 		snprintf(out->nic_why, sizeof out->nic_why, "the only one");
 	else
-		snprintf(out->nic_why, sizeof out->nic_why, "nearest to %s: %s%s", gpu, where,
-			 turns);
+		snprintf(out->nic_why, sizeof out->nic_why, "%s %s%s%s",
+			 near == NEAR_NOTHING ? "none is near" : "nearest to", gpu, where, turns);
 }
 
 static void say_no_nic(const struct decision *d)

@@ -2,15 +2,17 @@
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
  * What is done with the decision, on the machine that runs the test: the progress thread runs on
- * the CPUs that SPR_BIND names and no other thread does, pages prefer a node, and a value that
- * cannot be refuses the context by its name.
+ * the CPUs that SPR_BIND names and no other thread does, pages prefer a node, those of a
+ * communicator the NIC's, and a value that cannot be refuses the context by its name.
  */
 #include <affinity.h>
 #include <check.h>
+#include <comm.h>
 #include <dirent.h>
 #include <errno.h>
 #include <internal/env.h>
 #include <linux/mempolicy.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sparring/sparring.h>
 #include <stdlib.h>
@@ -186,4 +188,85 @@ Test(affinity, pages_prefer_the_node, .init = clear)
 	seat.node = 1000; /* is not there: told, not fatal */
 	spri_affinity_pages(&seat, pages, bytes);
 	munmap(pages, bytes);
+}
+
+/* ---- a communicator's memory, on a machine that hwloc takes from a file ---- */
+
+static struct {
+	pthread_barrier_t barrier;
+	unsigned char all[2][4096];
+} meeting;
+
+/* One of two ranks, in a thread. */
+struct rank {
+	int rank;
+	int status;
+	int mode[2];		    /* policy of the first page of landing and staging memory */
+	unsigned long nodes[2][16]; /* its nodes */
+};
+
+static int allgather(void *arg, const void *mine, void *all, size_t bytes)
+{
+	const struct rank *rank = arg;
+
+	if (bytes > sizeof meeting.all[0])
+		return -1;
+	memcpy(meeting.all[rank->rank], mine, bytes);
+	pthread_barrier_wait(&meeting.barrier);
+	for (size_t i = 0; i < 2; i++)
+		memcpy((char *)all + i * bytes, meeting.all[i], bytes);
+	pthread_barrier_wait(&meeting.barrier);
+	return 0;
+}
+
+static void *rank_main(void *arg)
+{
+	struct rank *rank = arg;
+	struct spr_comm_options options = {.size = sizeof options,
+					   .rank = rank->rank,
+					   .n_ranks = 2,
+					   .allgather = allgather,
+					   .allgather_arg = rank};
+	struct spr_context *context = NULL;
+	struct spr_comm *comm = NULL;
+
+	rank->status = spr_context_open(NULL, &context);
+	if (rank->status == 0)
+		rank->status = spr_comm_create(context, &options, &comm);
+	for (int i = 0; i < 2 && rank->status == 0; i++)
+		if (syscall(SYS_get_mempolicy, &rank->mode[i], rank->nodes[i], 1024ul,
+			    i ? comm->staging : comm->landing, MPOL_F_ADDR) < 0)
+			rank->status = -errno;
+	spr_comm_destroy(comm);
+	spr_context_close(context);
+	return NULL;
+}
+
+Test(affinity, landing_memory_prefers_the_node_of_the_nic, .init = clear)
+{
+	struct rank ranks[2] = {{.rank = 0}, {.rank = 1}};
+	pthread_t threads[2];
+
+	setenv("SPR_TCP_IF", "lo", 1);
+	/* hwloc: this machine, as it stands in a file. */
+	setenv("HWLOC_XMLFILE", TOPOLOGIES "/two-sockets.xml", 1);
+	setenv("HWLOC_THISSYSTEM", "1", 1);
+	setenv("SPR_DEVICE", "mlx5_0", 1);
+	if (spri_affinity_machine()->n_nodes != 2)
+		cr_skip("built without hwloc");
+	pthread_barrier_init(&meeting.barrier, NULL, 2);
+	for (int i = 0; i < 2; i++)
+		cr_assert_eq(pthread_create(&threads[i], NULL, rank_main, &ranks[i]), 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < 2; i++) {
+		if (ranks[i].status == -ENOSYS || ranks[i].status == -EPERM)
+			cr_skip("the kernel tells no memory policy");
+		cr_assert_eq(ranks[i].status, 0, "rank %d: %s", i, spr_strerror(ranks[i].status));
+		for (int k = 0; k < 2; k++) {
+			cr_assert_eq(ranks[i].mode[k], MPOL_PREFERRED, "%s",
+				     k ? "staging" : "landing");
+			cr_assert_eq(ranks[i].nodes[k][0], 1ul, "node 0, where mlx5_0 is");
+		}
+	}
 }
