@@ -249,7 +249,10 @@ struct spri_gpu_merge {
 	void *finite;	  /* struct spri_finite: collects; NULL: not wanted */
 };
 int spri_gpu_merge(struct spri_gpu_stream *stream, const struct spri_gpu_merge *s) SPRI_MUST;
-/* Bit i of the n-bit map (little-endian octets, 32-bit aligned) set for every index; and back. */
+/*
+ * Bit i of the n-bit map (little-endian octets, in whole 32-bit words, aligned) set for every
+ * index, all others zero; and back, ascending: what is behind the n bits is not looked at.
+ */
 int spri_gpu_mask_pack(struct spri_gpu_stream *stream, uint32_t *map, uint64_t n,
 		       const uint64_t *index, uint64_t count) SPRI_MUST;
 int spri_gpu_mask_unpack(struct spri_gpu_stream *stream, uint64_t *index, uint64_t *count,

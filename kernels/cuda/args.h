@@ -50,7 +50,7 @@ struct spri_gpu_weigh_state {
 struct spri_gpu_weigh {
 	struct spri_gpu_importance s;
 	struct spri_gpu_weigh_state *state;
-	double *sum[3];	  /* one per tile, for the sums of the state */
+	double *sum;	  /* one per tile, for the sums of the state one after the other */
 	uint32_t *map;	  /* n bits: chosen */
 	uint64_t *chosen; /* per tile: how many */
 };

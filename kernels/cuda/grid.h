@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
-/* How large a grid is. */
+/* What the host sides share: how large a grid is, and what lies where in scratch memory. */
 #ifndef SPRI_GRID_H
 #define SPRI_GRID_H
 
@@ -29,6 +29,18 @@ static inline uint32_t spri_gpu_blocks(const struct spri_gpu_stream *stream, uin
 static inline uint32_t spri_gpu_quad_blocks(const struct spri_gpu_stream *stream, uint64_t n)
 {
 	return spri_gpu_blocks(stream, n / 4 + 6);
+}
+
+/*
+ * The next `bytes` of scratch memory behind the *used ones, at a multiple of 16. scratch NULL: only
+ * counts, and returns NULL.
+ */
+static inline void *spri_gpu_take(void *scratch, size_t *used, size_t bytes)
+{
+	size_t at = *used;
+
+	*used = spri_align_up(at + bytes, 16);
+	return scratch ? (char *)scratch + at : NULL;
 }
 
 #endif

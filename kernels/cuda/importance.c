@@ -4,19 +4,17 @@
 #include <cuda/args.h>
 #include <cuda/grid.h>
 
-/* Scratch, in this order: state, sums, counts, bits. Returns its bytes. */
-static size_t lay_out(struct spri_gpu_weigh *w, char *scratch)
+/* Where everything lies in scratch memory; NULL: only counts. Returns its bytes. */
+static size_t lay_out(struct spri_gpu_weigh *w, void *scratch)
 {
 	uint64_t tiles = SPRI_GPU_TILES(w->s.n);
-	char *at = scratch + sizeof *w->state;
+	size_t used = 0;
 
-	w->state = (void *)scratch;
-	for (unsigned i = 0; i < 3; i++, at += tiles * sizeof **w->sum)
-		w->sum[i] = (void *)at;
-	w->chosen = (void *)at;
-	at += tiles * sizeof *w->chosen;
-	w->map = (void *)at;
-	return (size_t)(at - scratch) + tiles * SPRI_GPU_TILE / 8;
+	w->state = spri_gpu_take(scratch, &used, sizeof *w->state);
+	w->sum = spri_gpu_take(scratch, &used, 3 * tiles * sizeof *w->sum);
+	w->chosen = spri_gpu_take(scratch, &used, tiles * sizeof *w->chosen);
+	w->map = spri_gpu_take(scratch, &used, tiles * (SPRI_GPU_TILE / 8));
+	return used;
 }
 
 /* The chosen, from bits to indices. */
@@ -36,13 +34,13 @@ static int list_chosen(struct spri_gpu_stream *stream, const struct spri_gpu_wei
 
 static int weigh(struct spri_gpu_stream *stream, struct spri_gpu_weigh *w)
 {
-	uint64_t lanes = SPRI_GPU_TILES(w->s.n) * SPRI_TREE_LANES;
+	uint64_t threads = SPRI_GPU_TILES(w->s.n) * SPRI_GPU_THREADS;
 	void *params[] = {w};
 	int r = spri_gpu_zero(stream, w->state, sizeof *w->state);
 
 	if (r < 0)
 		return spri_trace(r);
-	r = spri_gpu_launch(stream, SPRI_GPU_KERNEL_weigh, spri_gpu_blocks(stream, lanes),
+	r = spri_gpu_launch(stream, SPRI_GPU_KERNEL_weigh, spri_gpu_blocks(stream, threads),
 			    SPRI_GPU_THREADS, 0, params);
 	if (r < 0)
 		return spri_trace(r);

@@ -3,9 +3,10 @@
 /*
  * Accumulate, weigh and draw in one pass, with the bits of importance.c.
  *
- *   1. weigh: eight neighbouring threads are the eight lanes of a tile of 4096 elements (tree.cuh).
- *      In a group of 32 elements a lane has the four that share its Philox counter, one per word;
- *      ballots make the group's 32 bits of them. A tile leaves sums, bits, and how many are chosen
+ *   1. weigh: a block takes a tile of 4096 elements. Eight neighbouring threads have a group of 32,
+ *      each the four that share a Philox counter, one per word; ballots make the group's 32 bits of
+ *      them. Then a warp adds up: eight lanes per sum, an addition waits for the one before it, so
+ *      that other blocks have to fill the time. A tile leaves sums, bits, how many are chosen
  *   2. weigh_totals: a block per sum adds up the tree; a fourth makes of the tiles' counts the
  *      places where their indices begin
  *   3. mask_write (mask.cu) turns bits into indices, in order
@@ -18,10 +19,10 @@
 #define WORDS (GROUP / LANES) /* elements of a group that a lane has */
 #define TILE_GROUPS (SPRI_GPU_TILE / GROUP)
 
-/* What a lane collects over a tile. */
-struct lane {
-	double sum, sum_squares, weight_squares;
-	struct spri_found found;
+/* A tile in shared memory, for the sums: importance where it is finite, and |weight|. */
+struct tile {
+	float importance[SPRI_GPU_TILE], weight[SPRI_GPU_TILE];
+	uint32_t chosen;
 };
 
 /* A lane's four elements of a group, beginning at `first`. */
@@ -49,19 +50,13 @@ static __device__ __forceinline__ struct four load_four(const struct spri_gpu_im
 /* Of the element i, word w of four; its importance. */
 static __device__ __forceinline__ float weigh_one(const struct spri_gpu_importance *s,
 						  const struct four *four, unsigned w, uint64_t i,
-						  struct lane *lane)
+						  struct spri_found *found)
 {
 	float weight = fabsf(four->weight[w]), product = __fmul_rn(four->gradient[w], s->scale);
-	float a = spri_sum_by(s->policy, product, four->residual[w], i, &lane->found);
-	float importance = __fdiv_rn(fabsf(a), weight > s->floor ? weight : s->floor);
-	double finite = (double)spri_finite_or_zero(importance);
+	float a = spri_sum_by(s->policy, product, four->residual[w], i, found);
 
 	s->shadow[i] = a;
-	lane->sum = __dadd_rn(lane->sum, finite);
-	lane->sum_squares = __dadd_rn(lane->sum_squares, __dmul_rn(finite, finite));
-	lane->weight_squares =
-		__dadd_rn(lane->weight_squares, __dmul_rn((double)weight, (double)weight));
-	return importance;
+	return __fdiv_rn(fabsf(a), weight > s->floor ? weight : s->floor);
 }
 
 /* Which of a lane's four elements of a group are chosen, a bit each; 0 for importance 0. */
@@ -99,62 +94,71 @@ static __device__ __forceinline__ uint32_t group_bits(uint32_t own)
 	return bits;
 }
 
-/* A lane's part of the tile; all lanes of the warp, for as many groups as its first tile has. */
-static __device__ __forceinline__ unsigned weigh_tile(const struct spri_gpu_weigh *w, uint64_t tile,
-						      uint64_t groups, struct lane *lane)
+/* Group `at` of the tile, by eight lanes; all lanes of the warp. What is behind the end is 0. */
+static __device__ __forceinline__ void weigh_group(const struct spri_gpu_weigh *w, uint64_t number,
+						   unsigned at, struct tile *tile,
+						   struct spri_found *found)
 {
 	const struct spri_gpu_importance *s = &w->s;
-	unsigned j = threadIdx.x % LANES, chosen = 0;
+	unsigned j = threadIdx.x % LANES;
+	uint64_t group = number * TILE_GROUPS + at, first = group * GROUP + j;
+	struct four four = load_four(s, first);
+	float importance[WORDS];
+	uint32_t bits;
 
-	for (uint64_t group = tile * TILE_GROUPS; groups > 0; group++, groups--) {
-		struct four four = load_four(s, group * GROUP + j);
-		float importance[WORDS];
-		uint32_t bits;
+	for (unsigned word = 0; word < WORDS; word++) {
+		uint64_t i = first + word * LANES;
+		unsigned place = at * GROUP + word * LANES + j;
 
-		for (unsigned word = 0; word < WORDS; word++) {
-			uint64_t i = group * GROUP + word * LANES + j;
-
-			importance[word] = i < s->n ? weigh_one(s, &four, word, i, lane) : 0.0f;
-		}
-		if (!s->choose)
-			continue;
-		bits = group_bits(draw(s, group, j, importance));
-		chosen += (unsigned)__popc(bits);
-		if (j == 0 && group * GROUP < s->n)
-			w->map[group] = bits;
+		importance[word] = i < s->n ? weigh_one(s, &four, word, i, found) : 0.0f;
+		tile->importance[place] = spri_finite_or_zero(importance[word]);
+		tile->weight[place] = fabsf(four.weight[word]);
 	}
-	return chosen;
+	if (!s->choose)
+		return;
+	bits = group_bits(draw(s, group, j, importance));
+	if (j == 0 && group * GROUP < s->n) {
+		w->map[group] = bits;
+		atomicAdd(&tile->chosen, (unsigned)__popc(bits));
+	}
 }
 
-static __device__ __forceinline__ void leave_tile(const struct spri_gpu_weigh *w, uint64_t tile,
-						  struct lane lane, unsigned chosen)
+/* The three sums of the tile, eight lanes of a warp each; +0 changes none. */
+static __device__ __forceinline__ void leave_sums(const struct spri_gpu_weigh *w, uint64_t number,
+						  const struct tile *tile)
 {
-	double sum = spri_lanes_sum(lane.sum), squares = spri_lanes_sum(lane.sum_squares);
-	double weights = spri_lanes_sum(lane.weight_squares);
+	unsigned which = threadIdx.x / LANES, j = threadIdx.x % LANES;
+	const float *from = which < 2 ? tile->importance : tile->weight;
+	double sum = 0.0;
 
-	if (threadIdx.x % LANES != 0 || tile >= SPRI_GPU_TILES(w->s.n))
-		return;
-	w->sum[0][tile] = sum;
-	w->sum[1][tile] = squares;
-	w->sum[2][tile] = weights;
-	if (w->s.choose)
-		w->chosen[tile] = chosen;
+#pragma unroll 16
+	for (unsigned i = j; i < SPRI_GPU_TILE; i += LANES) {
+		double v = (double)from[i];
+
+		sum = __dadd_rn(sum, which == 0 ? v : __dmul_rn(v, v));
+	}
+	sum = spri_lanes_sum(sum);
+	if (j == 0 && which < 3)
+		w->sum[which * SPRI_GPU_TILES(w->s.n) + number] = sum;
 }
 
 extern "C" __global__ void spri_weigh(struct spri_gpu_weigh w)
 {
-	const uint64_t tiles = SPRI_GPU_TILES(w.s.n), stride = spri_threads() / LANES;
+	__shared__ struct tile tile;
+	const uint64_t tiles = SPRI_GPU_TILES(w.s.n);
 	struct spri_found found = spri_found_none();
 
-	for (uint64_t at = spri_thread() / SPRI_WARP * SPRI_TILES_PER_WARP; at < tiles;
-	     at += stride) {
-		uint64_t tile = at + threadIdx.x % SPRI_WARP / LANES;
-		uint64_t n = min((uint64_t)SPRI_GPU_TILE, w.s.n - at * SPRI_GPU_TILE);
-		struct lane lane = {0.0, 0.0, 0.0, found};
-		unsigned chosen = weigh_tile(&w, tile, (n + GROUP - 1) / GROUP, &lane);
-
-		leave_tile(&w, tile, lane, chosen);
-		found = lane.found;
+	for (uint64_t number = blockIdx.x; number < tiles; number += gridDim.x) {
+		if (threadIdx.x == 0)
+			tile.chosen = 0;
+		__syncthreads(); /* and the sums of the tile before are done */
+		for (unsigned at = threadIdx.x / LANES; at < TILE_GROUPS; at += blockDim.x / LANES)
+			weigh_group(&w, number, at, &tile, &found);
+		__syncthreads();
+		if (threadIdx.x < SPRI_WARP)
+			leave_sums(&w, number, &tile);
+		if (threadIdx.x == 0 && w.s.choose)
+			w.chosen[number] = tile.chosen;
 	}
 	if (found.bad_index == SPRI_NO_INDEX)
 		return;
@@ -169,7 +173,7 @@ extern "C" __global__ void spri_weigh_totals(struct spri_gpu_weigh w)
 	const uint64_t tiles = SPRI_GPU_TILES(w.s.n);
 
 	if (blockIdx.x < 3) {
-		double total = spri_tiles_total(w.sum[blockIdx.x], tiles);
+		double total = spri_tiles_total(w.sum + blockIdx.x * tiles, tiles);
 
 		if (threadIdx.x == 0)
 			w.state->sum[blockIdx.x] = total;

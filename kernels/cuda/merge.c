@@ -4,20 +4,19 @@
 #include <cuda/args.h>
 #include <cuda/grid.h>
 
-/* Scratch, in this order: state, indices, counts, values. Returns its bytes. */
-static size_t lay_out(struct spri_gpu_cut *c, char *scratch)
+/* Where everything lies in scratch memory; NULL: only counts. Returns its bytes. */
+static size_t lay_out(struct spri_gpu_cut *c, void *scratch)
 {
 	uint64_t n = c->s.na + c->s.nb, tiles = SPRI_GPU_CUT_TILES(n);
-	uint64_t **counts[] = {&c->above, &c->equal, &c->entries};
-	char *at = scratch + sizeof *c->state;
+	size_t used = 0;
 
-	c->state = (void *)scratch;
-	c->index = (void *)at;
-	at += n * sizeof *c->index;
-	for (unsigned i = 0; i < spri_countof(counts); i++, at += tiles * sizeof **counts[0])
-		*counts[i] = (void *)at;
-	c->value = (void *)at;
-	return (size_t)(at - scratch) + n * sizeof *c->value;
+	c->state = spri_gpu_take(scratch, &used, sizeof *c->state);
+	c->index = spri_gpu_take(scratch, &used, n * sizeof *c->index);
+	c->value = spri_gpu_take(scratch, &used, n * sizeof *c->value);
+	c->above = spri_gpu_take(scratch, &used, tiles * sizeof *c->above);
+	c->equal = spri_gpu_take(scratch, &used, tiles * sizeof *c->equal);
+	c->entries = spri_gpu_take(scratch, &used, tiles * sizeof *c->entries);
+	return used;
 }
 
 static int cut(struct spri_gpu_stream *stream, struct spri_gpu_cut *c)

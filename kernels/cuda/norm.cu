@@ -3,25 +3,28 @@
 /* The Euclidean norm, with the bits of norm.c: tiles, then the tree of tiles. */
 #include <cuda/tree.cuh>
 
-#define BATCH 16 /* loads of a lane that are on their way together */
+#define BATCH 32 /* loads of a lane that are on their way together */
 
-/* Lane `lane` of the tile that begins at `first`. */
+/* Lane `lane` of the tile that begins at `first`. What is behind the end adds +0: no change. */
 static __device__ __forceinline__ double square_lane(const float *v, uint64_t n, uint64_t first,
 						     unsigned lane)
 {
-	uint64_t end = min(n, first + SPRI_GPU_TILE), i = first + lane;
+	uint64_t end = min(n, first + SPRI_GPU_TILE);
 	double sum = 0.0;
 
-	for (; i + (BATCH - 1) * SPRI_TREE_LANES < end; i += BATCH * SPRI_TREE_LANES) {
+	for (uint64_t i = first + lane; i < end; i += BATCH * SPRI_TREE_LANES) {
 		float x[BATCH];
 
-		for (unsigned j = 0; j < BATCH; j++)
-			x[j] = v[i + j * SPRI_TREE_LANES];
+#pragma unroll
+		for (unsigned j = 0; j < BATCH; j++) {
+			uint64_t at = i + j * SPRI_TREE_LANES;
+
+			x[j] = at < end ? v[at] : 0.0f;
+		}
+#pragma unroll
 		for (unsigned j = 0; j < BATCH; j++)
 			sum = __dadd_rn(sum, __dmul_rn((double)x[j], (double)x[j]));
 	}
-	for (; i < end; i += SPRI_TREE_LANES)
-		sum = __dadd_rn(sum, __dmul_rn((double)v[i], (double)v[i]));
 	return sum;
 }
 
