@@ -492,9 +492,8 @@ static __device__ uint64_t write_part(const args &s)
 		}
 		above += (uint32_t)all;
 		equal += all >> 32;
-		__syncthreads();
+		__syncthreads(); /* before the next batch, and before they are told */
 	}
-	__syncthreads();
 	tell(s, from, above + min(equal, cut.need));
 	return count;
 }

@@ -11,8 +11,9 @@
  *   4. when all threads of a block have ended, the next block starts
  *
  * How often threads change is drawn per kernel, so that some runs are nearly in order and others
- * change at every point. What cannot be right aborts, with a text: see emu.h. A kernel in which
- * nothing ends and no barrier is passed for MOST_IDLE points counts as stuck.
+ * change at every point; in every other block one warp runs only when the others cannot. What
+ * cannot be right aborts, with a text: see emu.h. A kernel in which nothing ends and no barrier is
+ * passed for MOST_IDLE points counts as stuck.
  */
 #include <cfenv>
 #include <cstdio>
@@ -56,6 +57,7 @@ struct warp {
 
 struct block {
 	std::vector<warp> warps;
+	unsigned starved = ~0u; /* this warp runs only when others cannot; ~0: none */
 	std::vector<thread *> threads, runnable;
 	unsigned n_ended = 0;
 	/* at the barrier: how many wait, whose predicates held, at which one */
@@ -80,6 +82,8 @@ struct machine {
 	block *over = nullptr;	   /* has just ended */
 	unsigned change_mask = 0;
 	uint64_t idle_points = 0;
+	void (*on_release)(void *arg, const uint32_t *p, uint32_t v) = nullptr;
+	void *on_release_arg = nullptr;
 } &m = *new machine;
 
 emu::kernel *first_kernel; /* set before main */
@@ -144,19 +148,28 @@ void take_out(thread *t)
 	list.pop_back();
 }
 
+thread *pick_of(block *b)
+{
+	thread *t = b->runnable[draw_below(b->runnable.size())];
+
+	for (int tries = 0; tries < 16 && t->number / WARP == b->starved; tries++)
+		t = b->runnable[draw_below(b->runnable.size())];
+	return t;
+}
+
 /* Mostly of the same block, which is cheaper. */
 thread *pick(block *preferred)
 {
 	size_t n = m.flight.size(), start;
 
 	if (preferred && !preferred->runnable.empty() && draw() % 16 != 0)
-		return preferred->runnable[draw_below(preferred->runnable.size())];
+		return pick_of(preferred);
 	start = draw_below(n);
 	for (size_t i = 0; i < n; i++) {
 		block *b = m.flight[(start + i) % n];
 
 		if (!b->runnable.empty())
-			return b->runnable[draw_below(b->runnable.size())];
+			return pick_of(b);
 	}
 	stuck("deadlock: no thread can go on");
 }
@@ -317,6 +330,8 @@ void start_block(uint64_t number, const unsigned grid[3], const unsigned size[3]
 	b->dynamic.reset(new char[shared]);
 	std::memset(b->dynamic.get(), 0xa5, shared);
 	b->warps.resize((n + WARP - 1) / WARP);
+	if (draw() % 2)
+		b->starved = draw_below(b->warps.size());
 	for (unsigned i = 0; i < n; i++) {
 		thread *t = get_thread();
 
@@ -471,6 +486,12 @@ uint64_t meet(op kind, unsigned mask, uint64_t value, unsigned from, int line)
 	return me->result;
 }
 
+void tell_release(const uint32_t *p, uint32_t v)
+{
+	if (m.on_release)
+		m.on_release(m.on_release_arg, p, v);
+}
+
 unsigned lane()
 {
 	return self()->number % WARP;
@@ -512,6 +533,14 @@ void spri_emu_seed(uint64_t seed)
 	std::lock_guard<std::mutex> hold(m.mutex);
 
 	m.random = (seed + 1) * 0x9e3779b97f4a7c15u | 1;
+}
+
+void spri_emu_on_release(void (*hook)(void *arg, const uint32_t *p, uint32_t v), void *arg)
+{
+	std::lock_guard<std::mutex> hold(m.mutex);
+
+	m.on_release = hook;
+	m.on_release_arg = arg;
 }
 
 void spri_emu_run(int number, const unsigned grid[3], const unsigned size[3], size_t shared,

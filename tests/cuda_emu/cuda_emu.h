@@ -34,6 +34,8 @@ void point();
 unsigned barrier(op kind, bool predicate, int line);
 /* Waits for the lanes of the mask; each gets the value of lane `from`, or the ballot. */
 uint64_t meet(op kind, unsigned mask, uint64_t value, unsigned from, int line);
+/* Somebody outside may look now: a store in the scope of the system. */
+void tell_release(const uint32_t *p, uint32_t v);
 unsigned lane();
 void *dynamic_shared();
 [[noreturn]] void fail(const char *what);

@@ -164,7 +164,6 @@ template <class T> void emu_store(T *p, T v)
 {
 	emu::point();
 	__atomic_store_n(p, v, __ATOMIC_RELEASE);
-	emu::point();
 }
 
 static inline uint32_t spri_load_acquire(const uint32_t *p)
@@ -190,6 +189,8 @@ static inline void spri_store_release(uint64_t *p, uint64_t v)
 static inline void spri_store_release_system(uint32_t *p, uint32_t v)
 {
 	emu_store(p, v);
+	emu::tell_release(p, v);
+	emu::point();
 }
 
 /* ---- loads and stores with cache hints ---- */

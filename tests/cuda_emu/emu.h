@@ -33,6 +33,12 @@ void spri_emu_run(int kernel, const unsigned grid[3], const unsigned block[3], s
 size_t spri_emu_parameter(int kernel, unsigned i);
 /* The order of all that runs from now on. */
 void spri_emu_seed(uint64_t seed);
+/*
+ * Called at every store with release in the scope of the system (spri_store_release_system), when
+ * it is done and before another thread goes on: what whoever polls may see at the earliest.
+ * NULL: nobody.
+ */
+void spri_emu_on_release(void (*hook)(void *arg, const uint32_t *p, uint32_t v), void *arg);
 
 #ifdef __cplusplus
 }

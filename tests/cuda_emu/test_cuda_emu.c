@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <check.h>
+#include <internal/compiler.h>
 
 #include "emu.h"
 #include "probes.h"
@@ -178,6 +179,8 @@ static bool aborts(const char *name, uint64_t seed, void **params, char *text, s
 	ssize_t got;
 	pid_t child;
 
+	if (SPRI_TSAN)
+		cr_skip("the thread sanitizer does not follow fibers into a child");
 	cr_assert_eq(pipe(ends), 0);
 	fflush(NULL);
 	child = fork();

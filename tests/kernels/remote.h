@@ -14,6 +14,8 @@
 
 /* The emulator's; NULL on a GPU, which needs no help to be unpredictable. */
 __attribute__((weak)) void spri_emu_seed(uint64_t seed);
+__attribute__((weak)) void
+spri_emu_on_release(void (*hook)(void *arg, const uint32_t *p, uint32_t v), void *arg);
 
 struct remote_gpu {
 	struct spri_gpu *gpu;

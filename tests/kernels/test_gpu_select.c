@@ -376,8 +376,27 @@ struct watcher {
 	const uint64_t *index; /* mapped */
 	const float *value;
 	uint64_t wrong; /* entries that were not there behind their flag */
-	bool late;	/* `done` came before a flag, or there is one too many */
+	bool late;	/* `done` came before a flag or the count, or there is a flag too many */
 };
+
+static void look_at_chunk(struct watcher *w, uint64_t c)
+{
+	const struct bench *b = w->b;
+	uint64_t end = spri_min_u64((c + 1) * b->c->chunk, b->want.count);
+
+	for (uint64_t i = c * b->c->chunk; i < end; i++)
+		w->wrong += w->index[i] != b->want.index[i] ||
+			    bits_of(w->value[i]) != bits_of(b->want.value[i]);
+}
+
+static void look_at_result(struct watcher *w)
+{
+	const struct bench *b = w->b;
+
+	for (uint64_t c = 0; c < b->n_flags; c++)
+		w->late |= (b->flag[c] == b->sequence) != is_whole(b, c);
+	w->late |= b->result->count != b->want.count;
+}
 
 /* Polls as the progress thread does, from another thread. */
 static void *watch(void *arg)
@@ -386,46 +405,66 @@ static void *watch(void *arg)
 	const struct bench *b = w->b;
 
 	for (uint64_t c = 0; c < b->n_flags && is_whole(b, c); c++) {
-		uint64_t end = spri_min_u64((c + 1) * b->c->chunk, b->want.count);
-
 		while (__atomic_load_n(&b->flag[c], __ATOMIC_ACQUIRE) != b->sequence)
 			;
-		for (uint64_t i = c * b->c->chunk; i < end; i++)
-			w->wrong += w->index[i] != b->want.index[i] ||
-				    bits_of(w->value[i]) != bits_of(b->want.value[i]);
+		look_at_chunk(w, c);
 	}
 	while (__atomic_load_n(&b->result->done, __ATOMIC_ACQUIRE) != b->sequence)
 		;
-	for (uint64_t c = 0; c < b->n_flags; c++)
-		w->late |= (b->flag[c] == b->sequence) != is_whole(b, c);
-	w->wrong += b->result->count != b->want.count;
+	look_at_result(w);
 	return NULL;
+}
+
+/* On the emulator: looks when the store is just done, as no poller could be sure to. */
+static void look(void *arg, const uint32_t *p, uint32_t v)
+{
+	struct watcher *w = arg;
+
+	expect(v == w->b->sequence, "expected the sequence, %u was stored", v);
+	if (p == &w->b->result->done)
+		look_at_result(w);
+	else
+		look_at_chunk(w, (uint64_t)(p - w->b->flag));
+}
+
+static void select_watched(struct remote_gpu *g, const struct spri_gpu_select *s, struct watcher *w)
+{
+	pthread_t thread;
+
+	if (spri_emu_on_release)
+		spri_emu_on_release(look, w);
+	else
+		expect(pthread_create(&thread, NULL, watch, w) == 0, "expected a thread");
+	expect(spri_gpu_select(g->stream, s) == 0, "expected it to be queued");
+	if (spri_emu_on_release)
+		spri_emu_on_release(NULL, NULL);
+	else
+		expect(pthread_join(thread, NULL) == 0, "expected the watcher to end");
 }
 
 static void check_flags(struct remote_gpu *g, const struct select_case *c)
 {
 	void *index, *index_there, *value, *value_there;
-	struct spri_gpu_select s;
 	struct bench b;
-	pthread_t thread;
 
 	bench_open(&b, g, c);
 	expect(spri_gpu_alloc_mapped(g->gpu, c->k * 8, &index, &index_there) == 0, "memory");
 	expect(spri_gpu_alloc_mapped(g->gpu, c->k * 4, &value, &value_there) == 0, "memory");
-	for (uint32_t round = 0; round < 3; round++) {
+	for (uint32_t round = 0; round < 4; round++) {
 		struct watcher w = {.b = &b, .index = index, .value = value};
+		struct spri_gpu_select s = request(&b, round % 2 ? b.result->threshold : 0);
 
-		s = request(&b, round == 1 ? b.result->threshold : 0);
 		s.index = index_there;
 		s.value = value_there;
 		memset(index, 0xa5, c->k * 8);
-		expect(pthread_create(&thread, NULL, watch, &w) == 0, "expected a thread");
-		expect(spri_gpu_select(g->stream, &s) == 0, "expected it to be queued");
-		expect(pthread_join(thread, NULL) == 0, "expected the watcher to end");
+		b.result->count = UINT64_MAX;
+		select_watched(g, &s, &w);
 		expect(w.wrong == 0, "chunk %lu: %lu entries were not there behind their flag",
 		       c->chunk, w.wrong);
 		expect(!w.late, "chunk %lu: done came before a flag", c->chunk);
 		expect(spri_gpu_sync(g->stream) == 0, "expected it to end");
+		look_at_result(&w);
+		expect(!w.late && b.result->done == b.sequence, "expected all flags in the end");
 	}
 	spri_gpu_free_mapped(g->gpu, index);
 	spri_gpu_free_mapped(g->gpu, value);
