@@ -5,8 +5,9 @@
     directory = kernel.ready()      what is there: vmlinux, initramfs, modules/, release
 
 Path: find the newest kernel package, download it with its headers and source; unpack the ELF kernel (it boots without
-unpacking itself, which takes seconds under emulation) and the few modules that the guest needs; build two modules
-against the headers: siw, which Debian leaves out, and tcgfix (see tcgfix.c); write the first file system.
+unpacking itself, which takes seconds under emulation) and the few modules that the guest needs; build modules against
+the headers: siw, which Debian leaves out, tcgfix (see tcgfix.c), rxe once more, with dma-bufs (see rxe_dmabuf.c), and
+one that is only there (nvidia_peermem.c); write the first file system.
 Failures: Unavailable, when programs or packages are missing that this machine could have (the tests are skipped then,
 with that text); RuntimeError, with the end of the log, when they are there and something does not work. What was begun
 is taken away, and the next call begins anew. Several callers at once wait for the first.
@@ -22,7 +23,7 @@ import sys
 import tarfile
 import tempfile
 
-VERSION = "1"  # to be raised when what is made here changes: older caches are made anew then
+VERSION = "2"  # to be raised when what is made here changes: older caches are made anew then
 HERE = os.path.dirname(os.path.realpath(__file__))
 
 # Program to look for: Debian package. What the driver and this file need to be there.
@@ -199,8 +200,32 @@ def save(directory, name, data):
     return path
 
 
+# Where rxe_dmabuf.c is tied into Debian's rxe: file, text that is there once, what comes before it, what behind.
+RXE_TIES = (
+    ("rxe_verbs.h", '#include "rxe_pool.h"\n', "#include <linux/dma-buf.h>\n#include <linux/iosys-map.h>\n", ""),
+    ("rxe_verbs.h", "\tstruct ib_umem\t\t*umem;\n\n\tu32\t\t\tlkey;\n", "",
+     "\tstruct dma_buf\t\t*dmabuf;\n\tstruct iosys_map\tdmabuf_map;\n"),
+    ("rxe_loc.h", "int rxe_mr_init_fast(", "struct ib_mr *rxe_reg_user_mr_dmabuf(struct ib_pd *ibpd, u64 offset, u64 length, "
+     "u64 iova,\n\t\t\t\t     int fd, int access, struct uverbs_attr_bundle *attrs);\n", ""),
+    ("rxe_verbs.c", "\t.reg_user_mr = rxe_reg_user_mr,\n", "", "\t.reg_user_mr_dmabuf = rxe_reg_user_mr_dmabuf,\n"),
+    ("rxe_mr.c", "\tib_umem_release(mr->umem);\n\n\tif (mr->ibmr.type", "\trxe_mr_end_dmabuf(mr);\n", ""),
+    ("rxe_mr.c", '#include "rxe_loc.h"\n', "", "\nstatic void rxe_mr_end_dmabuf(struct rxe_mr *mr);\n"),
+    ("rxe.c", 'MODULE_LICENSE("Dual BSD/GPL");\n', "", "MODULE_IMPORT_NS(DMA_BUF);\n"),
+)
+
+
+def tie_rxe(directory):
+    """Adds rxe_dmabuf.c to the source of rxe."""
+    for name, text, before, behind in RXE_TIES:
+        source = read(f"{directory}/{name}")
+        if source.count(text) != 1:
+            raise RuntimeError(f"rxe's {name} is another than expected: {text!r}")
+        save(directory, name, source.replace(text, before + text + behind).encode())
+    save(directory, "rxe_mr.c", (read(f"{directory}/rxe_mr.c") + read(f"{HERE}/rxe_dmabuf.c")).encode())
+
+
 def build_modules(log, work, release, out):
-    """siw and tcgfix, against the headers, into `out`."""
+    """siw, tcgfix, rxe with dma-bufs and nvidia_peermem, against the headers, into `out`."""
     source = f"linux-source-{'.'.join(release.split('.')[:2])}"
     headers = [f"linux-headers-{release}", *dependencies(f"linux-headers-{release}")]
     download(log, work, source, *headers)
@@ -214,13 +239,17 @@ def build_modules(log, work, release, out):
     os.mkdir(f"{work}/m")
     log.must("dpkg-deb", "-x", package(work, source), f"{work}/x")
     log.must("tar", "-C", f"{work}/m", "-xf", f"{work}/x/usr/src/{source}.tar.xz", "--strip-components=4",
-             f"{source}/drivers/infiniband/sw/siw")
-    shutil.copy(f"{HERE}/tcgfix.c", f"{work}/m")
-    save(f"{work}/m", "Kbuild", b"obj-m := siw/ tcgfix.o\n")
-    log.must("make", "-s", "-C", tree, f"M={work}/m", "CONFIG_RDMA_SIW=m", "CONFIG_DEBUG_INFO_BTF_MODULES=",
-             "CONFIG_DEBUG_INFO_BTF=", f"-j{os.cpu_count()}", "modules")
-    for name in ("siw/siw.ko", "tcgfix.ko"):
+             f"{source}/drivers/infiniband/sw/siw", f"{source}/drivers/infiniband/sw/rxe")
+    tie_rxe(f"{work}/m/rxe")
+    for name in ("tcgfix", "nvidia_peermem"):
+        shutil.copy(f"{HERE}/{name}.c", f"{work}/m")
+    save(f"{work}/m", "Kbuild", b"obj-m := siw/ rxe/ tcgfix.o nvidia_peermem.o\n")
+    log.must("make", "-s", "-C", tree, f"M={work}/m", "CONFIG_RDMA_SIW=m", "CONFIG_RDMA_RXE=m",
+             "CONFIG_DEBUG_INFO_BTF_MODULES=", "CONFIG_DEBUG_INFO_BTF=", f"-j{os.cpu_count()}", "modules")
+    for name in ("siw/siw.ko", "tcgfix.ko", "nvidia_peermem.ko"):
         shutil.copy(f"{work}/m/{name}", out)
+    # Beside the one that is Debian's; init loads one of them.
+    shutil.copy(f"{work}/m/rxe/rdma_rxe.ko", f"{out}/rdma_rxe_dmabuf.ko")
 
 
 # ---- the first file system ----
