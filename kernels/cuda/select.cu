@@ -437,7 +437,7 @@ static __device__ __forceinline__ void write_segment(const args &s, struct entri
  * Notes that entries [from, to) are written, and raises the flag of each chunk that is whole; one
  * that stays short of k is told by the result alone.
  */
-static __device__ __attribute__((noinline)) void tell(const args &s, uint64_t from, uint64_t to)
+static __device__ void tell(const args &s, uint64_t from, uint64_t to)
 {
 	if (s.chunk == 0 || from == to)
 		return;
@@ -550,7 +550,8 @@ static __device__ void finish(const args &s, uint64_t count)
 	spri_store_release_system(&result->done, s.sequence);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) spri_select_write(args s)
+/* 4 blocks, 64 registers: left alone, ptxas wants fewer on sm_100, and spills. */
+extern "C" __global__ void __launch_bounds__(THREADS, 4) spri_select_write(args s)
 {
 	uint64_t count = s.k > 0 ? write_part(s) : 0;
 
