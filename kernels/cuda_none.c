@@ -153,6 +153,16 @@ int spri_gpu_idle(struct spri_gpu_stream *stream)
 	return spri_gpu_after(stream, NULL);
 }
 
+int spri_gpu_time_begin(struct spri_gpu_stream *stream)
+{
+	return spri_gpu_after(stream, NULL);
+}
+
+int spri_gpu_time_end(struct spri_gpu_stream *stream, double *ns)
+{
+	return spri_gpu_after(stream, ns);
+}
+
 const char *spri_gpu_stream_error(const struct spri_gpu_stream *stream)
 {
 	(void)stream;

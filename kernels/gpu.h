@@ -115,6 +115,13 @@ int spri_gpu_zero(struct spri_gpu_stream *stream, void *to, size_t bytes) SPRI_M
 int spri_gpu_sync(struct spri_gpu_stream *stream) SPRI_MUST;
 /* Returns 0: all is done; SPRI_AGAIN: not yet; SPR_EDEVICE. */
 int spri_gpu_idle(struct spri_gpu_stream *stream) SPRI_MUST;
+/*
+ * Time on the device, for benchmarks: what passes there between the two places in the stream at
+ * which they are called. Blocks: end, until its place is reached. Return 0, SPR_EDEVICE;
+ * SPR_EUNSUPPORTED: the driver is older than what this was built with.
+ */
+int spri_gpu_time_begin(struct spri_gpu_stream *stream) SPRI_MUST;
+int spri_gpu_time_end(struct spri_gpu_stream *stream, double *ns) SPRI_MUST;
 /* Why the last call on this stream returned SPR_EDEVICE. */
 const char *spri_gpu_stream_error(const struct spri_gpu_stream *stream);
 

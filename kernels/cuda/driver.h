@@ -54,7 +54,8 @@
 /* What may be NULL: newer than that. */
 #define SPRI_CUDA_CALLS_MAYBE(X)                                                                   \
 	X(range_handle, cuMemGetHandleForAddressRange) /* 11.7 */                                  \
-	X(flush, cuFlushGPUDirectRDMAWrites)	       /* 11.3 */
+	X(flush, cuFlushGPUDirectRDMAWrites)	       /* 11.3 */                                  \
+	X(event_elapsed, cuEventElapsedTime)	       /* its second version: 12.8 */
 
 #define SPRI_CUDA_FIELD(field, function) __typeof__(function) *field;
 struct spri_cuda {

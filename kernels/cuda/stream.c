@@ -24,8 +24,9 @@
 struct spri_gpu_stream {
 	struct spri_gpu *gpu; /* borrowed: outlives the stream */
 	CUstream stream;
-	CUevent event; /* for after and before */
-	void *scratch; /* (device) NULL before it was asked for */
+	CUevent event;	  /* for after and before */
+	CUevent timed[2]; /* of time_begin and time_end; NULL before the first time_begin */
+	void *scratch;	  /* (device) NULL before it was asked for */
 	size_t scratch_bytes;
 	struct spri_text text; /* why the last call failed */
 };
@@ -85,6 +86,9 @@ void spri_gpu_stream_destroy(struct spri_gpu_stream *stream)
 		cuda->stream_sync(stream->stream);
 		spri_gpu_free(stream->gpu, stream->scratch);
 		cuda->event_destroy(stream->event);
+		for (unsigned i = 0; i < spri_countof(stream->timed); i++)
+			if (stream->timed[i])
+				cuda->event_destroy(stream->timed[i]);
 		cuda->stream_destroy(stream->stream);
 		spri_gpu_leave(cuda);
 	}
@@ -170,6 +174,51 @@ int spri_gpu_idle(struct spri_gpu_stream *stream)
 	state = cuda->stream_query(stream->stream);
 	r = state == CUDA_ERROR_NOT_READY ? SPRI_AGAIN : result(stream, state, "cuStreamQuery");
 	spri_gpu_leave(cuda);
+	return device_error(r);
+}
+
+/* ---- time ---- */
+
+int spri_gpu_time_begin(struct spri_gpu_stream *stream)
+{
+	const struct spri_cuda *cuda = enter(stream);
+	int r = 0;
+
+	if (!cuda)
+		return device_error(SPR_EDEVICE);
+	for (unsigned i = 0; r == 0 && i < spri_countof(stream->timed); i++)
+		if (!stream->timed[i])
+			r = result(stream, cuda->event_create(&stream->timed[i], CU_EVENT_DEFAULT),
+				   "cuEventCreate");
+	if (r == 0)
+		r = result(stream, cuda->event_record(stream->timed[0], stream->stream),
+			   "cuEventRecord");
+	spri_gpu_leave(cuda);
+	return device_error(r);
+}
+
+int spri_gpu_time_end(struct spri_gpu_stream *stream, double *ns)
+{
+	const struct spri_cuda *cuda = enter(stream);
+	float ms = 0;
+	int r;
+
+	assert(stream->timed[1]);
+	if (!cuda)
+		return device_error(SPR_EDEVICE);
+	if (!cuda->event_elapsed) {
+		spri_gpu_leave(cuda);
+		return spri_trace(SPR_EUNSUPPORTED);
+	}
+	r = result(stream, cuda->event_record(stream->timed[1], stream->stream), "cuEventRecord");
+	if (r == 0)
+		r = result(stream, cuda->stream_sync(stream->stream), "cuStreamSynchronize");
+	if (r == 0)
+		r = result(stream, cuda->event_elapsed(&ms, stream->timed[0], stream->timed[1]),
+			   "cuEventElapsedTime");
+	spri_gpu_leave(cuda);
+	if (r == 0)
+		*ns = (double)ms * 1e6;
 	return device_error(r);
 }
 

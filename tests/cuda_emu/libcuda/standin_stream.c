@@ -11,6 +11,7 @@
 #include "standin.h"
 
 #include <internal/bits.h>
+#include <internal/clock.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,10 +22,12 @@
 struct mark {
 	int users; /* event, record and waits that point to it */
 	bool reached;
+	uint64_t at_ns; /* when */
 };
 
 struct CUevent_st {
 	CUcontext context;
+	bool untimed;
 	struct mark *newest; /* NULL: never recorded */
 };
 
@@ -114,8 +117,10 @@ static void turn(CUstream stream, struct work *work)
 		perform(work);
 		pthread_mutex_lock(&standin_lock);
 	}
-	if (work->kind == RECORD)
+	if (work->kind == RECORD) {
 		work->mark->reached = true;
+		work->mark->at_ns = spri_now_ns();
+	}
 	drop(work->mark);
 }
 
@@ -285,13 +290,13 @@ CUresult cuEventCreate(CUevent *event, unsigned flags)
 	CUcontext context;
 	CUresult r = standin_begin(__func__, &context);
 
-	(void)flags;
 	if (r != CUDA_SUCCESS)
 		return r;
 	*event = calloc(1, sizeof **event);
 	if (!*event)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	(*event)->context = context;
+	(*event)->untimed = flags & CU_EVENT_DISABLE_TIMING;
 	return CUDA_SUCCESS;
 }
 
@@ -345,6 +350,26 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
 		mark->users++;
 	pthread_mutex_unlock(&standin_lock);
 	return mark ? queue(stream, &(struct work){.kind = WAIT, .mark = mark}) : CUDA_SUCCESS;
+}
+
+CUresult cuEventElapsedTime(float *ms, CUevent first, CUevent second)
+{
+	CUcontext context;
+	CUresult r = standin_begin(__func__, &context);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (!first || !second || first->untimed || second->untimed)
+		return CUDA_ERROR_INVALID_HANDLE;
+	pthread_mutex_lock(&standin_lock);
+	if (!first->newest || !second->newest)
+		r = CUDA_ERROR_INVALID_HANDLE;
+	else if (!first->newest->reached || !second->newest->reached)
+		r = CUDA_ERROR_NOT_READY;
+	else
+		*ms = (float)((double)(second->newest->at_ns - first->newest->at_ns) * 1e-6);
+	pthread_mutex_unlock(&standin_lock);
+	return r;
 }
 
 /* ---- kernels ---- */

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <internal/alloc.h>
+#include <internal/clock.h>
 #include <launch.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -150,6 +151,32 @@ Test(gpu, copies_go_both_ways)
 	cr_assert_eq(spri_gpu_zero(stream, NULL, 0), 0);
 	spri_gpu_free(gpu, p);
 	spri_gpu_free_mapped(gpu, host);
+	spri_gpu_stream_destroy(stream);
+	spri_gpu_close(gpu);
+}
+
+Test(gpu, time_passes_on_the_device)
+{
+	struct spri_gpu *gpu = open_gpu(0);
+	struct spri_gpu_stream *stream = make_stream(gpu);
+	void *p;
+
+	cr_assert_eq(spri_gpu_alloc(gpu, 1 << 20, &p), 0);
+	for (unsigned round = 0; round < 3; round++) {
+		uint64_t before = spri_now_ns();
+		double ns = -1;
+
+		cr_assert_eq(spri_gpu_time_begin(stream), 0);
+		for (unsigned i = 0; i < 20; i++)
+			cr_assert_eq(spri_gpu_zero(stream, p, 1 << 20), 0);
+		cr_assert_eq(spri_gpu_time_end(stream, &ns), 0, "%s",
+			     spri_gpu_stream_error(stream));
+		cr_assert_eq(spri_gpu_idle(stream), 0, "end waits");
+		/* 20 MiB at 10 TB/s; and single precision has seven digits */
+		cr_assert(ns > 2000 && ns <= 1.00001 * (double)(spri_now_ns() - before),
+			  "%g ns of %g", ns, (double)(spri_now_ns() - before));
+	}
+	spri_gpu_free(gpu, p);
 	spri_gpu_stream_destroy(stream);
 	spri_gpu_close(gpu);
 }

@@ -127,6 +127,7 @@ Test(gpu_failures, streams)
 {
 	struct spri_gpu *gpu = open_gpu(0);
 	struct spri_gpu_stream *stream = NULL;
+	double ns = 0;
 	long live = spri_heap_live();
 	void *p;
 
@@ -156,6 +157,15 @@ Test(gpu_failures, streams)
 	cr_assert_eq(spri_gpu_sync(stream), SPR_EDEVICE);
 	fail("cuStreamQuery:1:719");
 	cr_assert_eq(spri_gpu_idle(stream), SPR_EDEVICE);
+	fail("cuEventCreate:1:2");
+	cr_assert_eq(spri_gpu_time_begin(stream), SPR_EDEVICE);
+	fail("cuEventRecord:2:400");
+	cr_assert_eq(spri_gpu_time_begin(stream), 0);
+	cr_assert_eq(spri_gpu_time_end(stream, &ns), SPR_EDEVICE);
+	cr_assert_eq(spri_gpu_time_begin(stream), 0);
+	fail("cuEventElapsedTime:1:600");
+	cr_assert_eq(spri_gpu_time_end(stream, &ns), SPR_EDEVICE);
+	cr_assert_eq(ns, 0);
 	fail("cuMemAlloc:1:2");
 	cr_assert_eq(spri_gpu_scratch(stream, 100, &p), -ENOMEM);
 	fail_no_more();
