@@ -149,6 +149,26 @@ Test(registration, an_allocation_that_came_again_is_another)
 	finish();
 }
 
+/* Nor when the old one is still in use, which the caller should not have let happen. */
+Test(registration, one_in_use_is_not_mistaken)
+{
+	struct spri_registration *first, *second;
+	void *again;
+
+	begin_cache();
+	first = get(memory, 1000, SPRI_ACCESS_LOCAL);
+	spri_gpu_free(gpu, memory);
+	cr_assert_eq(spri_gpu_alloc(gpu, BYTES, &again), 0);
+	cr_assert_eq(again, memory, "the stand-in uses addresses again");
+	second = get(again, 1000, SPRI_ACCESS_LOCAL);
+	cr_assert(second != first && n_registered == 2);
+	spri_memory_put(&context, first);
+	spri_memory_put(&context, second);
+	spri_memory_forget(&context);
+	cr_assert_eq(n_unregistered, 2);
+	finish();
+}
+
 Test(registration, what_peers_may_write_is_neither_shared_nor_kept)
 {
 	struct spri_registration *first, *second;
