@@ -155,9 +155,15 @@ struct spri_gpu_select {
 	float scale;
 	uint64_t n, k;
 	enum spr_nonfinite policy;
-	uint32_t threshold;		  /* carried; 0: none */
-	uint64_t *index;		  /* (device) k entries */
-	float *value;			  /* (device) k entries */
+	uint32_t threshold; /* carried; 0: none */
+	uint64_t *index;    /* (device) k entries */
+	float *value;	    /* (device) k entries */
+	/*
+	 * (device) k entries each, or NULL: the list once more, indices modulo 2^32, for a NIC to
+	 * read; there when the flag is up
+	 */
+	uint32_t *near_index;
+	float *near_value;
 	uint64_t chunk;			  /* entries, ≥ 1; 0: no flags */
 	uint32_t *flag;			  /* (device, mapped) */
 	uint32_t sequence;		  /* not what flags and `done` hold before */

@@ -71,7 +71,7 @@ enum ar_metric {
 /* What one rank measured in one iteration; exchanged by value. */
 struct ar_sample {
 	double ns[AR_METRICS];
-	uint64_t wire_bytes, value_bytes, rounds, received;
+	uint64_t wire_bytes, value_bytes, direct_bytes, rounds, received;
 	uint64_t digest; /* of the result; 0: not taken */
 	uint64_t mass;	 /* brought, less adopted, on rank 0 less the result; 0: not taken */
 };
@@ -79,12 +79,13 @@ struct ar_sample {
 /* Iterations of one case. Arrays owned. */
 struct ar_series {
 	size_t n;
-	double *ns[AR_METRICS];		  /* per iteration, maximum over the ranks */
-	uint64_t wire_bytes, value_bytes; /* of the last iteration, maximum over the ranks */
-	uint64_t rounds, received;	  /* likewise */
-	uint64_t digest;		  /* of rank 0, the first one taken */
-	uint64_t deviations; /* digests, over ranks and iterations, that differ from it */
-	uint64_t astray;     /* iterations after which the masses of all ranks are not 0 together */
+	double *ns[AR_METRICS]; /* per iteration, maximum over the ranks */
+	/* of the last iteration, maximum over the ranks */
+	uint64_t wire_bytes, value_bytes, direct_bytes;
+	uint64_t rounds, received; /* likewise */
+	uint64_t digest;	   /* of rank 0, the first one taken */
+	uint64_t deviations;	   /* digests, over ranks and iterations, that differ from it */
+	uint64_t astray; /* iterations after which the masses of all ranks are not 0 together */
 };
 
 /* A line of the table. */
@@ -94,7 +95,7 @@ struct ar_line {
 	double select_us, comm_us, comm_min_us, comm_max_us, wait_us, merge_us, commit_us;
 	double floor_us;     /* α-β bound of comm (sparse) or time (dense) */
 	double algbw, busbw; /* GB/s of the dense vector's bytes */
-	uint64_t wire_bytes, value_bytes, rounds, received, wrong, digest;
+	uint64_t wire_bytes, value_bytes, direct_bytes, rounds, received, wrong, digest;
 };
 
 /* The words of --wire and --codec, by enum spr_dtype and enum spr_codec (spr_allreduce_perf.c). */

@@ -161,6 +161,7 @@ static void fill_line(const struct ar_bench *bench, const struct ar_series *whol
 	line->comm_max_us = alone->ns[AR_COMM][last] / 1e3;
 	line->wire_bytes = whole->wire_bytes;
 	line->value_bytes = whole->value_bytes;
+	line->direct_bytes = whole->direct_bytes;
 	line->rounds = whole->rounds;
 	line->received = whole->received;
 	line->digest = whole->digest;

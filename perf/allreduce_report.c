@@ -158,6 +158,7 @@ static void json_line(const struct ar_report *report, const struct ar_line *line
 	perf_json_double(json, "over_floor", line->floor_us > 0 ? reference / line->floor_us : 0);
 	perf_json_u64(json, "wire_bytes", line->wire_bytes);
 	perf_json_u64(json, "value_bytes", line->value_bytes);
+	perf_json_u64(json, "direct_bytes", line->direct_bytes);
 	perf_json_u64(json, "rounds", line->rounds);
 	perf_json_u64(json, "received", line->received);
 	if (report->check)

@@ -263,6 +263,7 @@ static int run_exchange(struct ar_bench *bench, const struct ar_case *what, bool
 	sample->ns[AR_COMMIT] = (double)stats.commit_ns;
 	sample->wire_bytes = stats.wire_bytes;
 	sample->value_bytes = stats.value_bytes;
+	sample->direct_bytes = stats.direct_bytes;
 	sample->received = stats.received;
 	if (!digest)
 		return 0;
@@ -310,6 +311,7 @@ static void record(const struct ar_bench *bench, struct ar_series *series)
 	uint64_t mass = 0;
 
 	series->wire_bytes = series->value_bytes = series->rounds = series->received = 0;
+	series->direct_bytes = 0;
 	for (int rank = 0; rank < bench->n_ranks; rank++) {
 		const struct ar_sample *s = &bench->samples[rank];
 
@@ -320,6 +322,8 @@ static void record(const struct ar_bench *bench, struct ar_series *series)
 			series->wire_bytes = s->wire_bytes;
 		if (s->value_bytes > series->value_bytes)
 			series->value_bytes = s->value_bytes;
+		if (s->direct_bytes > series->direct_bytes)
+			series->direct_bytes = s->direct_bytes;
 		if (s->rounds > series->rounds)
 			series->rounds = s->rounds;
 		if (s->received > series->received)

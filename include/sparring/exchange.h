@@ -191,6 +191,8 @@ struct spr_exchange_stats {
 	uint64_t commit_ns;   /* residual swap, adoption, scatter of the update */
 	uint64_t wire_bytes;  /* sent by this rank, all of them */
 	uint64_t value_bytes; /* of these, values alone */
+	/* of wire_bytes, read by a NIC from a GPU's memory (docs/gpu.md); the rest was staged */
+	uint64_t direct_bytes;
 	uint64_t repairs; /* steps so far whose carried threshold missed and needed another pass */
 	/* non-finite values counted as zero in the last step (SPR_NONFINITE_DROP) */
 	uint64_t dropped;

@@ -17,10 +17,11 @@ extern "C" {
 struct spr_request_stats {
 	/* sent by this rank: headers, indices, values, credits, the transport's framing */
 	uint64_t wire_bytes;
-	uint64_t value_bytes; /* of these, values alone */
-	uint64_t rounds;      /* rounds of messages that this rank took part in */
-	uint64_t wall_ns;     /* from start to completion */
-	uint64_t merge_ns;    /* of these, in merging, reducing and trimming */
+	uint64_t value_bytes;  /* of these, values alone */
+	uint64_t direct_bytes; /* of wire_bytes, read by a NIC from a GPU's memory */
+	uint64_t rounds;       /* rounds of messages that this rank took part in */
+	uint64_t wall_ns;      /* from start to completion */
+	uint64_t merge_ns;     /* of these, in merging, reducing and trimming */
 };
 
 /* Makes progress and looks. Returns: 1 when done (any outcome), 0 when not yet. Blocks: no. */

@@ -87,6 +87,8 @@ int spri_gpu_select(struct spri_gpu_stream *stream, const struct spri_gpu_select
 		.k = select->k,
 		.index = select->index,
 		.value = select->value,
+		.near_index = select->near_index,
+		.near_value = select->near_value,
 		.chunk = select->chunk,
 		.flag = select->flag,
 		.result = select->result,

@@ -424,6 +424,10 @@ static __device__ __forceinline__ void write_segment(const args &s, struct entri
 
 			s.index[to] = i;
 			s.value[to] = v;
+			if (s.near_index) {
+				s.near_index[to] = (uint32_t)i;
+				s.near_value[to] = v;
+			}
 			s.shadow[i] = 0.0f;
 			if (is_equal && rank + 1 == cut.need)
 				s.state->cut_index = i;

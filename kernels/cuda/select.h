@@ -48,6 +48,8 @@ struct spri_select_args {
 	uint64_t n, k;
 	uint64_t *index;
 	float *value;
+	uint32_t *near_index;
+	float *near_value;
 	uint64_t chunk;
 	uint32_t *flag;
 	struct spri_gpu_selected *result;

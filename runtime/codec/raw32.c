@@ -2,7 +2,9 @@
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
  * raw32: `count` offsets from the chunk's base, u32, then `count` values. 8 bytes per entry, 6 with
- * 16-bit values. The first offset is 0, the others ascend strictly.
+ * 16-bit values. The first offset is 0, the others ascend strictly. A chunk whose base is 0 may
+ * begin with any offset: its offsets are the indices, as a GPU wrote them without knowing of
+ * chunks.
  *
  * A list that spans 2^32 indices or more is cut where an offset would not fit: fit() ends the chunk
  * there, and the next one has a base of its own.
@@ -55,6 +57,13 @@ static uint32_t raw32_encode(uint8_t *payload, const uint64_t *index, const floa
 	return (uint32_t)raw32_bound(n, dtype);
 }
 
+/* The first entry: its offset, and that it comes behind those of the chunks before. */
+static bool begins_well(const struct spri_chunk *chunk, uint64_t offset, uint64_t after)
+{
+	return (offset == 0 || chunk->base == 0) &&
+	       (after == SPRI_NO_INDEX || chunk->base + offset > after);
+}
+
 static int raw32_decode(const struct spri_chunk *chunk, uint64_t *index, float *value,
 			uint64_t after, uint64_t length)
 {
@@ -65,12 +74,12 @@ static int raw32_decode(const struct spri_chunk *chunk, uint64_t *index, float *
 		return spri_trace(SPR_EPROTOCOL);
 	if (chunk->count == 0)
 		return 0;
-	if (chunk->base >= length || (after != SPRI_NO_INDEX && chunk->base <= after))
+	if (chunk->base >= length)
 		return spri_trace(SPR_EPROTOCOL);
 	room = length - chunk->base; /* offsets are below it */
 	for (uint32_t i = 0; i < chunk->count; i++) {
 		uint64_t offset = spri_get_u32(offsets + 4 * (size_t)i);
-		bool in_order = i == 0 ? offset == 0 : offset > last;
+		bool in_order = i == 0 ? begins_well(chunk, offset, after) : offset > last;
 
 		if (!in_order || offset >= room)
 			return spri_trace(SPR_EPROTOCOL);

@@ -130,6 +130,11 @@ struct spri_op {
 	struct spri_list sum;
 	struct spri_list adopted; /* strictly ascending */
 	uint64_t excess;	  /* entries of the stream that the cut dropped */
+	/*
+	 * of the stream's near list: whom it went to, and as the how-manieth chunk the last of it
+	 */
+	uint32_t near_rank, near_sent;
+	bool near_used;
 
 	uint64_t start_ns, end_ns, deadline_ns;
 	struct spr_request_stats stats;
@@ -187,6 +192,7 @@ struct spri_block {
 	const uint8_t *bytes;  /* bytes codec */
 	uint64_t count;	       /* entries, elements or bytes */
 	uint64_t base;	       /* dense, bytes: index of the first */
+	struct spri_near near; /* raw32: the same entries where a NIC reads them; base is 0 then */
 };
 
 /*
@@ -207,6 +213,9 @@ int spri_transfer_send(struct spri_op *op, uint32_t to, uint32_t round, uint8_t 
 int spri_transfer_send_part(struct spri_op *op, uint32_t to, uint32_t round, uint8_t codec,
 			    const struct spri_block *block, uint64_t position, uint32_t n,
 			    bool last) SPRI_MUST;
+
+/* No block's near list is being read any more: whoever lent it may have it back. */
+bool spri_transfer_sent(const struct spri_op *op);
 
 /*
  * Most elements of a dense (4 or 2 bytes, by op->dtype), raw32 (4 more) or bytes (1) chunk; for

@@ -105,7 +105,7 @@ static int gtopk_step(struct spri_op *op)
 
 	while (r == 0 && op->cursor.phase != END)
 		r = phases[op->cursor.phase](op, &b);
-	return r;
+	return r == 0 && !spri_transfer_sent(op) ? SPRI_AGAIN : r;
 }
 
 const struct spri_algo spri_algo_gtopk = {

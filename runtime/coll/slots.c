@@ -42,7 +42,8 @@ static void count_bytes(struct spri_link *link, unsigned lane, size_t bytes)
 	link->comm->lane_bytes[lane] += bytes + link->conn->port->ops->frame_bytes;
 }
 
-int spri_slots_send(struct spri_link *link, unsigned lane, uint32_t seq, size_t bytes)
+int spri_slots_send(struct spri_link *link, unsigned lane, uint32_t seq, size_t bytes,
+		    const struct spri_gather *more, unsigned n_more)
 {
 	struct spr_comm *comm = link->comm;
 	struct spri_lane *l = &link->lanes[lane];
@@ -51,7 +52,7 @@ int spri_slots_send(struct spri_link *link, unsigned lane, uint32_t seq, size_t 
 		.gather = {{.base = link->staging + offset,
 			    .bytes = bytes,
 			    .region = link->staging_region}},
-		.n_gather = 1,
+		.n_gather = 1 + n_more,
 		.address = link->remote.address + offset,
 		.notify = true,
 		.immediate = spri_imm(SPRI_IMM_CHUNK, lane, seq, l->sent),
@@ -59,6 +60,11 @@ int spri_slots_send(struct spri_link *link, unsigned lane, uint32_t seq, size_t 
 	};
 	int r;
 
+	assert(n_more < SPRI_MAX_GATHER);
+	for (unsigned i = 0; i < n_more; i++) {
+		write.gather[1 + i] = more[i];
+		bytes += more[i].bytes;
+	}
 	assert(bytes <= comm->chunk_bytes);
 	memcpy(write.key, link->remote.key, sizeof write.key);
 	r = link->conn->port->ops->post(link->conn, &write);
@@ -67,6 +73,11 @@ int spri_slots_send(struct spri_link *link, unsigned lane, uint32_t seq, size_t 
 		count_bytes(link, lane, bytes);
 	}
 	return r;
+}
+
+bool spri_slots_sent(const struct spri_link *link, unsigned lane, uint32_t sent)
+{
+	return (int32_t)(link->lanes[lane].completed - sent) >= 0;
 }
 
 const uint8_t *spri_slots_peek(struct spri_link *link, unsigned lane)

@@ -75,10 +75,14 @@ struct spri_link {
  */
 int spri_slots_reserve(struct spri_link *link, unsigned lane, uint8_t **buffer) SPRI_MUST;
 /*
- * Sends the first `bytes` of the reserved buffer. Returns 0; SPRI_AGAIN: reserve again later
+ * Sends the first `bytes` of the reserved buffer, and behind them n_more pieces of other memory
+ * (lent until spri_slots_sent). Returns 0; SPRI_AGAIN: reserve again later
  * (content is kept); negative: the link is lost.
  */
-int spri_slots_send(struct spri_link *link, unsigned lane, uint32_t seq, size_t bytes) SPRI_MUST;
+int spri_slots_send(struct spri_link *link, unsigned lane, uint32_t seq, size_t bytes,
+		    const struct spri_gather *more, unsigned n_more) SPRI_MUST;
+/* Has the transport reported SENT for the first `sent` chunks of a lane? */
+bool spri_slots_sent(const struct spri_link *link, unsigned lane, uint32_t sent);
 /*
  * The oldest chunk that arrived and is not released; NULL: none. Stays writable by the partner:
  * read each field once.

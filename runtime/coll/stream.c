@@ -32,13 +32,20 @@ static int send_list(struct spri_op *op, uint32_t to, uint32_t round, uint32_t i
 
 	while (sending->position < list->count) {
 		uint64_t at = sending->position, left = list->count - at;
-		const struct spri_block block = {.id = id,
-						 .index = list->index + at,
-						 .value = list->value + at,
-						 .count = left,
-						 .base = list->index[at]};
+		struct spri_block block = {.id = id,
+					   .index = list->index + at,
+					   .value = list->value + at,
+					   .count = left,
+					   .base = list->index[at]};
 		uint32_t n;
 		int r;
+
+		if (id == FOUND && op->stream->near.region) {
+			block.base = 0;
+			block.near = op->stream->near;
+			block.near.index += at;
+			block.near.value += at;
+		}
 
 		if (left < least)
 			break;

@@ -20,8 +20,16 @@
 #include <internal/bits.h>
 #include <kernel.h>
 
+/* A list in memory that a NIC reads, and the host does not (a GPU's): raw32 of base 0. */
+struct spri_near {
+	struct spri_region *region; /* of both arrays; NULL: there is no such list */
+	const uint32_t *index;
+	const float *value;
+};
+
 struct spri_stream {
 	struct spri_list found; /* lent by the caller */
+	struct spri_near near;	/* the entries of found at the same places; lent */
 	struct spri_list late;	/* lent by the caller; written before `open` ends */
 	bool open;
 	/* selected: key > cut_key, or equal and index ≤ cut_index */

@@ -95,6 +95,22 @@ static uint32_t encode(const struct spri_op *op, uint8_t *payload, const struct 
 	return codec->encode(payload, index, value, n, op->dtype);
 }
 
+/* The payload of raw32 as it lies in memory of another kind: offsets, then values. */
+static unsigned gather_near(const struct spri_block *block, uint64_t position,
+			    struct spri_chunk *chunk, struct spri_gather *near)
+{
+	size_t n = chunk->count;
+
+	near[0] = (struct spri_gather){.base = block->near.index + position,
+				       .bytes = n * sizeof *block->near.index,
+				       .region = block->near.region};
+	near[1] = (struct spri_gather){.base = block->near.value + position,
+				       .bytes = n * sizeof *block->near.value,
+				       .region = block->near.region};
+	chunk->payload_bytes = (uint32_t)(near[0].bytes + near[1].bytes);
+	return 2;
+}
+
 /*
  * Encodes n entries from position on into a chunk and posts it. Without payload in failed mode
  * (n is 0 then, and block may be NULL).
@@ -105,6 +121,8 @@ static int send_chunk(struct spri_op *op, uint32_t to, const struct spri_codec *
 	struct spri_link *link = spri_comm_link(op->comm, to);
 	bool traced = op->comm->context->timeline;
 	uint64_t start_ns = traced ? spri_op_now(op) : 0;
+	struct spri_gather near[2];
+	unsigned n_near = 0;
 	const char *why;
 	uint8_t *buffer;
 	int r;
@@ -118,7 +136,9 @@ static int send_chunk(struct spri_op *op, uint32_t to, const struct spri_codec *
 	r = spri_slots_reserve(link, op->lane, &buffer);
 	if (r)
 		return r;
-	if (chunk->count)
+	if (chunk->count && block->near.region)
+		n_near = gather_near(block, position, chunk, near);
+	else if (chunk->count)
 		chunk->payload_bytes = encode(op, buffer + SPRI_CHUNK_HEADER, codec, block,
 					      position, chunk->count);
 	chunk->codec = codec->id;
@@ -128,7 +148,14 @@ static int send_chunk(struct spri_op *op, uint32_t to, const struct spri_codec *
 	chunk->signature = op->signature;
 	chunk->outcome = op->outcome;
 	spri_chunk_pack(buffer, chunk);
-	r = spri_slots_send(link, op->lane, op->seq, SPRI_CHUNK_HEADER + chunk->payload_bytes);
+	r = spri_slots_send(link, op->lane, op->seq,
+			    SPRI_CHUNK_HEADER + (n_near ? 0 : chunk->payload_bytes), near, n_near);
+	if (r == 0 && n_near > 0) {
+		op->near_used = true;
+		op->near_rank = to;
+		op->near_sent = link->lanes[op->lane].sent;
+		op->stats.direct_bytes += chunk->payload_bytes;
+	}
 	if (r == 0 && traced) {
 		const struct spri_timeline_chunk posted =
 			spri_timeline_chunk(to, link->lanes[op->lane].sent - 1, chunk);
@@ -143,6 +170,12 @@ static int send_chunk(struct spri_op *op, uint32_t to, const struct spri_codec *
 		r = spri_comm_lost_status(r);
 	}
 	return r;
+}
+
+bool spri_transfer_sent(const struct spri_op *op)
+{
+	return !op->near_used ||
+	       spri_slots_sent(spri_comm_link(op->comm, op->near_rank), op->lane, op->near_sent);
 }
 
 /* How many entries of a block the next chunk takes. */

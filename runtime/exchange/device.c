@@ -24,6 +24,7 @@
 #include <internal/bits.h>
 #include <internal/clock.h>
 #include <math.h>
+#include <registration.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -99,11 +100,24 @@ static void device_free_host(struct spr_exchange *exchange, float *v, size_t byt
 		spri_gpu_free_mapped(exchange->device->gpu, v);
 }
 
+/* Memory freed under a registration would be another one, later. */
+static void drop_near(struct spr_exchange *exchange, struct exchange_part *part)
+{
+	if (part->near)
+		spri_memory_put(exchange->comm->context, part->near);
+	if (part->near_memory)
+		spri_gpu_free(exchange->device->gpu, part->near_memory);
+	part->near = NULL;
+	part->near_memory = NULL;
+	part->near_room = 0;
+}
+
 static void device_unfit(struct spr_exchange *exchange, struct exchange_part *part)
 {
 	struct spri_list *list = &part->selected;
 	struct exchange_device *d = exchange->device;
 
+	drop_near(exchange, part);
 	if (part->algo->kind == SPRI_ALGO_MASKED) {
 		spri_free_pages(list->index, part->count * sizeof *list->index);
 		spri_gpu_free(d->gpu, part->there.index);
@@ -135,6 +149,37 @@ static int fit_mask(struct exchange_device *d, struct exchange_part *part, uint6
 	return spri_trace(r);
 }
 
+/* Chunks of this part may be read by a NIC: the list again, in memory of the device. */
+static int fit_near(struct spr_exchange *exchange, struct exchange_part *part, uint64_t n)
+{
+	struct spr_context *context = exchange->comm->context;
+	size_t bytes = n * (sizeof(uint32_t) + sizeof(float));
+	struct spri_text why = {""};
+	int r;
+
+	drop_near(exchange, part);
+	if (!spri_part_streams(exchange, part) || part->count > UINT64_C(1) << 32 ||
+	    spri_list_codec(exchange->codec) != SPRI_CODEC_RAW32)
+		return 0;
+	r = spri_gpu_alloc(exchange->device->gpu, bytes, &part->near_memory);
+	if (r < 0)
+		return spri_trace(r);
+	part->near_room = n;
+	r = spri_memory_get(context, part->near_memory, bytes, SPRI_ACCESS_LOCAL, &part->near,
+			    &why);
+	if (r == 0)
+		return 0;
+	part->near = NULL;
+	drop_near(exchange, part);
+	if (r == SPRI_STAGE) {
+		spri_memory_staged(context, &why);
+		return 0;
+	}
+	spri_logf(SPR_LOG_ERROR, "exchange: %s", why.s);
+	context->text = why;
+	return spri_trace(r);
+}
+
 static int device_fit(struct spr_exchange *exchange, struct exchange_part *part, uint64_t n)
 {
 	struct exchange_device *d = exchange->device;
@@ -160,7 +205,7 @@ static int device_fit(struct spr_exchange *exchange, struct exchange_part *part,
 	list->value = host;
 	part->there.value = there;
 	list->capacity = part->there.capacity = n;
-	return 0;
+	return fit_near(exchange, part, n);
 }
 
 /* ---- selection ---- */
@@ -255,8 +300,13 @@ static int select_sparse(struct spr_exchange *exchange, struct exchange_part *pa
 		.result = (void *)d->word.there,
 	};
 	double norm;
-	int r = spri_gpu_select(d->select, &s);
+	int r;
 
+	if (part->near) {
+		s.near_index = part->near_memory;
+		s.near_value = (float *)(s.near_index + part->near_room);
+	}
+	r = spri_gpu_select(d->select, &s);
 	part->now.ahead_key = 1; /* what comes has been cut exactly */
 	if (r == 0)
 		r = await(exchange, part, &result->done, n_chunks);

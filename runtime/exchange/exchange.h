@@ -79,6 +79,10 @@ struct exchange_part {
 	uint32_t last_cut;
 	int64_t rise;
 	struct exchange_steering steering; /* masked */
+	/* device: a list for NICs, of near_room entries, and what registered it; mostly none */
+	struct spri_registration *near;
+	void *near_memory;
+	uint64_t near_room;
 	struct spri_list there;	   /* device: the arrays of `selected` as the device sees them */
 	struct spri_list selected; /* scratch, lent to the operation; owned. masked: no values */
 	struct spri_stream stream; /* its lists are owned; lent to the operation */
@@ -91,6 +95,7 @@ struct exchange_part {
 
 struct exchange_place;
 struct exchange_device;
+struct spri_registration;
 
 struct spr_exchange {
 	struct spr_comm *comm; /* outlives it */

@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <internal/bits.h>
 #include <internal/clock.h>
+#include <registration.h>
 
 #include "exchange.h"
 
@@ -81,12 +82,14 @@ static void add_stats(struct spr_exchange *exchange, struct spri_op *request)
 		stats->merge_ns += op->stats.merge_ns;
 		stats->wire_bytes += op->stats.wire_bytes;
 		stats->value_bytes += op->stats.value_bytes;
+		stats->direct_bytes += op->stats.direct_bytes;
 		stats->excess += op->excess;
 		if (!request)
 			continue;
 		request->stats.merge_ns += op->stats.merge_ns;
 		request->stats.wire_bytes += op->stats.wire_bytes;
 		request->stats.value_bytes += op->stats.value_bytes;
+		request->stats.direct_bytes += op->stats.direct_bytes;
 		request->stats.rounds += op->stats.rounds;
 	}
 }
@@ -162,6 +165,17 @@ static void part_done(struct spri_op *op)
 
 /* ---- launching ---- */
 
+/* The selected once more, where a NIC may read them. */
+static struct spri_near near_of(const struct exchange_part *part)
+{
+	const uint32_t *index = part->near_memory;
+
+	if (!part->near)
+		return (struct spri_near){NULL, NULL, NULL};
+	return (struct spri_near){part->near->region, index,
+				  (const float *)(index + part->near_room)};
+}
+
 static void fill_op(const struct spr_exchange *exchange, struct exchange_part *part, int status)
 {
 	struct spri_op *op = part->op;
@@ -186,6 +200,7 @@ static void fill_op(const struct spr_exchange *exchange, struct exchange_part *p
 		op->streamed = spri_part_streams(exchange, part);
 		if (op->streamed && status == 0) {
 			part->stream.open = true;
+			part->stream.near = near_of(part);
 			part->stream.found.count = 0;
 			op->stream = &part->stream;
 			return;
