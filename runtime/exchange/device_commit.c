@@ -74,8 +74,9 @@ static int stage_list(struct spr_exchange *exchange, const uint64_t *index, cons
 
 	if (r < 0)
 		return spri_trace(r);
-	memcpy(area.host, index, n * sizeof *index);
-	if (value)
+	if (n > 0)
+		memcpy(area.host, index, n * sizeof *index);
+	if (n > 0 && value)
 		memcpy(area.host + n * sizeof *index, value, n * sizeof *value);
 	there->index = (void *)area.there;
 	there->value = value ? (void *)(area.there + n * sizeof *index) : NULL;
