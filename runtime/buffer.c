@@ -91,15 +91,16 @@ void spr_memory_free(struct spr_context *context, void *p, size_t bytes)
 {
 	const struct spri_log *before;
 	struct spri_gpu_pointer at;
+	struct spri_gpu *gpu;
 
 	if (!context || !p)
 		return;
 	before = spri_context_enter(context);
 	spri_gpu_pointer(p, &at);
-	if (at.on_gpu)
-		spri_gpu_free(context->gpus[at.device], p);
-	else
+	if (!at.on_gpu)
 		spri_free_pages(p, bytes);
+	else if (spri_context_gpu(context, (int)at.device + 1, &gpu) == 0)
+		spri_gpu_free(gpu, p);
 	spri_context_leave(context, before);
 }
 

@@ -51,7 +51,7 @@ int spri_gpu_launch(struct spri_gpu_stream *stream, enum spri_gpu_kernel kernel,
 /*
  * Scratch memory of the stream, 256-byte aligned: the same memory at every call, larger when more
  * is asked for (then its contents are lost, and work that uses the old is waited for). *out is
- * (device). Returns 0 or -ENOMEM.
+ * (device). Returns 0, -ENOMEM, or SPR_EDEVICE when that work failed.
  */
 int spri_gpu_scratch(struct spri_gpu_stream *stream, size_t bytes, void **out) SPRI_MUST;
 /* Multiprocessors of the stream's device. */

@@ -266,8 +266,9 @@ int spri_gpu_scratch(struct spri_gpu_stream *stream, size_t bytes, void **out)
 		 * work that uses the old one is waited for; if it failed, so does what comes next
 		 */
 		r = stream->scratch ? spri_gpu_sync(stream) : 0;
-		if (r == 0)
-			r = spri_gpu_alloc(stream->gpu, grown, &larger);
+		if (r < 0)
+			return spri_trace(r);
+		r = spri_gpu_alloc(stream->gpu, grown, &larger);
 		if (r < 0)
 			return spri_trace(-ENOMEM);
 		spri_gpu_free(stream->gpu, stream->scratch);

@@ -139,6 +139,22 @@ static int fetch_mask(struct spri_op *op)
 	return spri_trace(r);
 }
 
+/* Memory of the GPU of the operation; or nothing of it is used. */
+static bool is_there(const struct spri_fetch *f, const void *p, uint64_t n)
+{
+	struct spri_gpu_pointer at;
+
+	if (!p || n == 0)
+		return true;
+	spri_gpu_pointer(p, &at);
+	if (at.on_gpu && at.device == spri_gpu_number(f->gpu))
+		return true;
+	spri_logf(SPR_LOG_ERROR,
+		  "allreduce: a vector is not memory of GPU %u, as memory and device say",
+		  spri_gpu_number(f->gpu));
+	return false;
+}
+
 /* ---- life ---- */
 
 int spri_fetch(struct spri_op *op, int device, void *theirs)
@@ -155,6 +171,11 @@ int spri_fetch(struct spri_op *op, int device, void *theirs)
 		r = spri_gpu_stream_create(f->gpu, &f->stream);
 	if (r < 0)
 		return spri_trace(r);
+	if (!is_there(f, op->in, op->count) || !is_there(f, op->out, op->count) ||
+	    !is_there(f, op->mask, op->n_mask) ||
+	    !is_there(f, op->in_list.index, op->in_list.count) ||
+	    !is_there(f, op->in_list.value, op->in_list.count))
+		return spri_trace(SPR_EARGUMENT);
 	r = spri_gpu_after(f->stream, theirs);
 	if (r == 0)
 		r = op->algo->kind == SPRI_ALGO_DENSE	 ? fetch_dense(op)

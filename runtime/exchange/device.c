@@ -33,181 +33,6 @@
 
 #define CHUNK 4096u /* entries that are announced together */
 
-/* ---- memory ---- */
-
-void spri_area_free(struct exchange_device *d, struct area *area)
-{
-	if (area->host)
-		spri_gpu_free_mapped(d->gpu, area->host);
-	*area = (struct area){0};
-}
-
-int spri_area_fit(struct exchange_device *d, struct area *area, size_t bytes)
-{
-	void *host, *there;
-	int r;
-
-	if (area->bytes >= bytes)
-		return 0;
-	spri_area_free(d, area);
-	r = spri_gpu_alloc_mapped(d->gpu, bytes, &host, &there);
-	if (r < 0)
-		return spri_trace(r);
-	*area = (struct area){host, there, bytes};
-	return 0;
-}
-
-static int device_alloc(struct spr_exchange *exchange, size_t bytes, float **out)
-{
-	struct exchange_device *d = exchange->device;
-	void *p;
-	int r = spri_gpu_alloc(d->gpu, bytes, &p);
-
-	if (r < 0)
-		return spri_trace(r);
-	r = spri_gpu_zero(d->side, p, bytes);
-	if (r == 0)
-		r = spri_gpu_sync(d->side);
-	if (r < 0) {
-		spri_gpu_free(d->gpu, p);
-		return spri_trace(r);
-	}
-	*out = p;
-	return 0;
-}
-
-static void device_free(struct spr_exchange *exchange, float *v, size_t bytes)
-{
-	(void)bytes;
-	if (exchange->device)
-		spri_gpu_free(exchange->device->gpu, v);
-}
-
-static int device_alloc_host(struct spr_exchange *exchange, size_t bytes, float **out)
-{
-	void *host, *there;
-	int r = spri_gpu_alloc_mapped(exchange->device->gpu, bytes, &host, &there);
-
-	if (r == 0)
-		*out = host;
-	return spri_trace(r);
-}
-
-static void device_free_host(struct spr_exchange *exchange, float *v, size_t bytes)
-{
-	(void)bytes;
-	if (v)
-		spri_gpu_free_mapped(exchange->device->gpu, v);
-}
-
-/* Memory freed under a registration would be another one, later. */
-static void drop_near(struct spr_exchange *exchange, struct exchange_part *part)
-{
-	if (part->near)
-		spri_memory_put(exchange->comm->context, part->near);
-	if (part->near_memory)
-		spri_gpu_free(exchange->device->gpu, part->near_memory);
-	part->near = NULL;
-	part->near_memory = NULL;
-	part->near_room = 0;
-}
-
-static void device_unfit(struct spr_exchange *exchange, struct exchange_part *part)
-{
-	struct spri_list *list = &part->selected;
-	struct exchange_device *d = exchange->device;
-
-	drop_near(exchange, part);
-	if (part->algo->kind == SPRI_ALGO_MASKED) {
-		spri_free_pages(list->index, part->count * sizeof *list->index);
-		spri_gpu_free(d->gpu, part->there.index);
-	} else {
-		if (list->index)
-			spri_gpu_free_mapped(d->gpu, list->index);
-		if (list->value)
-			spri_gpu_free_mapped(d->gpu, list->value);
-	}
-	*list = (struct spri_list){0};
-	part->there = (struct spri_list){0};
-}
-
-/* A mask is written in device memory, where all of it costs nothing that the host would miss. */
-static int fit_mask(struct exchange_device *d, struct exchange_part *part, uint64_t n)
-{
-	void *there;
-	int r;
-
-	if (part->selected.index)
-		return 0;
-	part->selected.index = spri_alloc_pages(n * sizeof *part->selected.index);
-	if (!part->selected.index)
-		return -ENOMEM;
-	part->selected.capacity = n;
-	r = spri_gpu_alloc(d->gpu, n * sizeof *part->there.index, &there);
-	if (r == 0)
-		part->there.index = there;
-	return spri_trace(r);
-}
-
-/* Chunks of this part may be read by a NIC: the list again, in memory of the device. */
-static int fit_near(struct spr_exchange *exchange, struct exchange_part *part, uint64_t n)
-{
-	struct spr_context *context = exchange->comm->context;
-	size_t bytes = n * (sizeof(uint32_t) + sizeof(float));
-	struct spri_text why = {""};
-	int r;
-
-	drop_near(exchange, part);
-	if (!spri_part_streams(exchange, part) || part->count > UINT64_C(1) << 32 ||
-	    spri_list_codec(exchange->codec) != SPRI_CODEC_RAW32)
-		return 0;
-	r = spri_gpu_alloc(exchange->device->gpu, bytes, &part->near_memory);
-	if (r < 0)
-		return spri_trace(r);
-	part->near_room = n;
-	r = spri_memory_get(context, part->near_memory, bytes, SPRI_ACCESS_LOCAL, &part->near,
-			    &why);
-	if (r == 0)
-		return 0;
-	part->near = NULL;
-	drop_near(exchange, part);
-	if (r == SPRI_STAGE) {
-		spri_memory_staged(context, &why);
-		return 0;
-	}
-	spri_logf(SPR_LOG_ERROR, "exchange: %s", why.s);
-	context->text = why;
-	return spri_trace(r);
-}
-
-static int device_fit(struct spr_exchange *exchange, struct exchange_part *part, uint64_t n)
-{
-	struct exchange_device *d = exchange->device;
-	struct spri_list *list = &part->selected;
-	void *host, *there;
-	int r;
-
-	if (part->algo->kind == SPRI_ALGO_MASKED)
-		return fit_mask(d, part, n);
-	if (list->capacity >= n && list->capacity / 4 <= n)
-		return 0;
-	device_unfit(exchange, part);
-	r = spri_gpu_alloc_mapped(d->gpu, n * sizeof *list->index, &host, &there);
-	if (r < 0)
-		return spri_trace(r);
-	list->index = host;
-	part->there.index = there;
-	r = spri_gpu_alloc_mapped(d->gpu, n * sizeof *list->value, &host, &there);
-	if (r < 0) {
-		device_unfit(exchange, part);
-		return spri_trace(r);
-	}
-	list->value = host;
-	part->there.value = there;
-	list->capacity = part->there.capacity = n;
-	return fit_near(exchange, part, n);
-}
-
 /* ---- selection ---- */
 
 /* What failed without the lock: the words go to the log, once a step or call. */
@@ -221,7 +46,7 @@ static int fail(const struct spr_exchange *exchange, int r)
 	d->told = true;
 	before = spri_log_enter(&exchange->comm->context->log);
 	spri_logf(SPR_LOG_ERROR, "exchange: GPU %u: %s", spri_gpu_number(d->gpu),
-		  spri_gpu_stream_error(d->select));
+		  spri_device_words(d));
 	spri_log_enter(before);
 	return spri_trace(r);
 }
@@ -529,11 +354,11 @@ static int device_write(struct spr_exchange *exchange, float *v, const float *fr
 }
 
 static const struct exchange_place place_device = {
-	spri_device_begin,  device_alloc,	  device_free,		device_alloc_host,
-	device_free_host,   device_fit,		  device_unfit,		device_select,
-	device_weigh,	    spri_device_take_out, spri_device_put_back, spri_device_adopt,
-	spri_device_update, spri_device_gather,	  device_norm,		device_clear,
-	device_read,	    device_write,
+	spri_device_begin,     spri_device_alloc,    spri_device_free,	   spri_device_alloc_host,
+	spri_device_free_host, spri_device_fit,	     spri_device_unfit,	   device_select,
+	device_weigh,	       spri_device_take_out, spri_device_put_back, spri_device_adopt,
+	spri_device_update,    spri_device_gather,   device_norm,	   device_clear,
+	device_read,	       device_write,
 };
 
 /* ---- life ---- */
@@ -558,8 +383,27 @@ int spri_device_open(struct spr_exchange *exchange, const struct spr_exchange_op
 	if (r == 0)
 		r = spri_area_fit(d, &d->word, 4096);
 	if (r == 0)
+		r = spri_area_fit(d, &d->stage,
+				  SPRI_STAGE_PIECES * SPRI_STAGE_PIECE *
+					  (sizeof(uint64_t) + sizeof(float)));
+	if (r == 0)
 		r = spri_area_fit(d, &d->flags, (most / CHUNK + 1) * sizeof(uint32_t));
 	return spri_trace(r);
+}
+
+bool spri_device_is(const struct spr_exchange *exchange, unsigned number)
+{
+	return exchange->device && spri_gpu_number(exchange->device->gpu) == number;
+}
+
+void spri_device_stop(struct spr_exchange *exchange)
+{
+	struct exchange_device *d = exchange->device;
+
+	if (d && d->select)
+		(void)!spri_gpu_sync(d->select);
+	if (d && d->side)
+		(void)!spri_gpu_sync(d->side);
 }
 
 void spri_device_close(struct spr_exchange *exchange)

@@ -20,17 +20,32 @@ struct exchange_device {
 	struct area flags; /* of the chunks of a selection */
 	struct area word;  /* what a kernel tells: a result, a number */
 	struct area stage; /* lists on their way to the side */
-	size_t staged;	   /* bytes of it in use until the next begin */
+	size_t staged;	   /* pieces of it in use until the next begin */
 	uint32_t sequence; /* of the last selection */
 	int failed;	   /* of this commit */
 	bool told;	   /* a failure of this step, or call, is in the log */
 };
 
+/* The stage: pieces of so many entries, indices and then values. */
+#define SPRI_STAGE_PIECE ((size_t)16384)
+#define SPRI_STAGE_PIECES 8
+
+/* What the driver said when one of the streams failed. */
+const char *spri_device_words(const struct exchange_device *d);
 /*
  * Room for so many bytes. Contents are lost when it moves; nothing on the device may be using it.
  */
 int spri_area_fit(struct exchange_device *d, struct area *area, size_t bytes) SPRI_MUST;
 void spri_area_free(struct exchange_device *d, struct area *area);
+
+/* ---- device_memory.c: likewise, slots ---- */
+
+int spri_device_alloc(struct spr_exchange *exchange, size_t bytes, float **out);
+void spri_device_free(struct spr_exchange *exchange, float *v, size_t bytes);
+int spri_device_alloc_host(struct spr_exchange *exchange, size_t bytes, float **out);
+void spri_device_free_host(struct spr_exchange *exchange, float *v, size_t bytes);
+void spri_device_unfit(struct spr_exchange *exchange, struct exchange_part *part);
+int spri_device_fit(struct spr_exchange *exchange, struct exchange_part *part, uint64_t n);
 
 /* ---- device_commit.c: slots of struct exchange_place that run under the lock ---- */
 

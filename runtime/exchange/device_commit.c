@@ -2,8 +2,9 @@
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
  * What an exchange on a GPU does under the context's lock: fetching values of a mask, and commits.
- * Lists are copied to the *stage*, mapped memory from where the device reads them; nothing but
- * fetching waits for the device.
+ * Lists are copied in pieces to the *stage*, mapped memory from where the device reads them. Its
+ * length is fixed, so that a commit, which no other rank would hear fail, needs no memory; what
+ * waits for the device is fetching, and a list too long for the stage.
  *
  * Failures: the first of a commit is noted, told to the log, and returned by update.
  */
@@ -14,7 +15,9 @@
 
 #include "device.h"
 
-#define STAGE_LEAST ((size_t)1 << 16)
+#define PIECE SPRI_STAGE_PIECE
+#define PIECE_BYTES (PIECE * (sizeof(uint64_t) + sizeof(float)))
+#define STAGE_PIECES SPRI_STAGE_PIECES
 
 /* Notes the first failure of a commit, with the driver's words. */
 static void note(struct spr_exchange *exchange, int r)
@@ -25,162 +28,197 @@ static void note(struct spr_exchange *exchange, int r)
 		return;
 	d->failed = r;
 	spri_logf(SPR_LOG_ERROR, "exchange: GPU %u: %s", spri_gpu_number(d->gpu),
-		  r == SPR_EDEVICE ? spri_gpu_stream_error(d->side) : spr_strerror(r));
+		  r == SPR_EDEVICE ? spri_device_words(d) : spr_strerror(r));
+}
+
+const char *spri_device_words(const struct exchange_device *d)
+{
+	const char *select = spri_gpu_stream_error(d->select);
+
+	return *select ? select : spri_gpu_stream_error(d->side);
 }
 
 /* The last commit is over, and the caller's stream has come so far. Lock held. */
 int spri_device_begin(struct spr_exchange *exchange)
 {
 	struct exchange_device *d = exchange->device;
-	int r = spri_gpu_sync(d->side);
+	int r;
 
 	d->staged = 0;
 	d->failed = 0;
 	d->told = false;
+	r = spri_gpu_idle(d->select);
+	if (r == SPRI_AGAIN) /* of a step that was given up */
+		return spri_trace(SPR_ETIMEOUT);
+	if (r == 0)
+		r = spri_gpu_sync(d->side);
 	if (r == 0)
 		r = spri_gpu_after(d->side, d->theirs);
+	note(exchange, r);
+	d->failed = 0;
 	return spri_trace(r);
 }
 
 /* ---- commit, and what else is under the lock ---- */
 
-/* Room on the stage. Waits for the side when it must grow. */
-static int stage(struct spr_exchange *exchange, size_t bytes, struct area *out)
+/* Some entries of a list, on their way: the same arrays here and there. */
+struct piece {
+	uint64_t *index;
+	float *value;
+	uint64_t *index_there;
+	float *value_there;
+};
+
+/* The next piece of the stage. Waits for the side when all are in use. */
+static int next_piece(struct exchange_device *d, struct piece *out)
 {
-	struct exchange_device *d = exchange->device;
-	size_t room = (bytes + 63) & ~(size_t)63;
+	size_t at = d->staged;
 	int r = 0;
 
-	if (d->stage.bytes - d->staged < room) {
+	if (at == STAGE_PIECES) {
 		r = spri_gpu_sync(d->side);
-		d->staged = 0;
-		if (r == 0)
-			r = spri_area_fit(d, &d->stage,
-					  room > STAGE_LEAST ? 2 * room : STAGE_LEAST);
+		at = 0;
 	}
 	if (r < 0)
 		return spri_trace(r);
-	*out = (struct area){d->stage.host + d->staged, d->stage.there + d->staged, bytes};
-	d->staged += room;
+	d->staged = at + 1;
+	at *= PIECE_BYTES;
+	out->index = (void *)(d->stage.host + at);
+	out->index_there = (void *)(d->stage.there + at);
+	out->value = (float *)(out->index + PIECE);
+	out->value_there = (float *)(out->index_there + PIECE);
 	return 0;
 }
 
-/* A list as the device reads it; there->value is NULL when the list has none. */
-static int stage_list(struct spr_exchange *exchange, const uint64_t *index, const float *value,
-		      uint64_t n, struct spri_list *there)
+/* How a piece is used: for n entries of a vector. */
+typedef int (*use_fn)(struct spr_exchange *exchange, const struct piece *piece, float *vector,
+		      uint64_t n);
+
+/* A list goes piece by piece to its use; value NULL: indices alone. */
+static int use_list(struct spr_exchange *exchange, const struct spri_list *list, float *vector,
+		    use_fn use)
 {
-	struct area area;
-	int r = stage(exchange, n * (sizeof *index + sizeof *value), &area);
+	struct piece piece;
+	int r = 0;
 
-	if (r < 0)
-		return spri_trace(r);
-	if (n > 0)
-		memcpy(area.host, index, n * sizeof *index);
-	if (n > 0 && value)
-		memcpy(area.host + n * sizeof *index, value, n * sizeof *value);
-	there->index = (void *)area.there;
-	there->value = value ? (void *)(area.there + n * sizeof *index) : NULL;
-	there->count = there->capacity = n;
-	return 0;
-}
+	for (uint64_t at = 0; at < list->count && r == 0; at += PIECE) {
+		uint64_t n = spri_min_u64(list->count - at, PIECE);
 
-static int gather_from(struct spr_exchange *exchange, const float *from, const uint64_t *index,
-		       uint64_t n, float *to)
-{
-	struct exchange_device *d = exchange->device;
-	struct spri_list there;
-	struct area out;
-	int r;
-
-	if (n == 0)
-		return 0;
-	/* one piece of stage: a second could move the first */
-	r = stage(exchange, n * (sizeof *index + sizeof *to), &out);
-	if (r < 0)
-		return spri_trace(r);
-	memcpy(out.host, index, n * sizeof *index);
-	there = (struct spri_list){(void *)out.there, (void *)(out.there + n * sizeof *index), n,
-				   n};
-	r = spri_gpu_gather(d->side, there.value, from, there.index, n);
-	if (r == 0)
-		r = spri_gpu_sync(d->side);
-	if (r == 0)
-		memcpy(to, out.host + n * sizeof *index, n * sizeof *to);
+		r = next_piece(exchange->device, &piece);
+		if (r < 0)
+			break;
+		memcpy(piece.index, list->index + at, n * sizeof *piece.index);
+		if (list->value)
+			memcpy(piece.value, list->value + at, n * sizeof *piece.value);
+		r = use(exchange, &piece, vector, n);
+	}
 	return spri_trace(r);
+}
+
+/* The piece's values become those of the vector at its indices. */
+static int gather_piece(struct exchange_device *d, const struct piece *piece, const float *vector,
+			uint64_t n)
+{
+	int r = spri_gpu_gather(d->side, piece->value_there, vector, piece->index_there, n);
+
+	return r == 0 ? spri_gpu_sync(d->side) : spri_trace(r);
 }
 
 int spri_device_gather(struct spri_op *op, const uint64_t *index, uint64_t n, float *to)
 {
 	struct spr_exchange *exchange = op->on_done_arg;
-	int r = gather_from(exchange, op->in, index, n, to);
+	struct piece piece;
+	int r = 0;
 
+	for (uint64_t at = 0; at < n && r == 0; at += PIECE) {
+		uint64_t m = spri_min_u64(n - at, PIECE);
+
+		r = next_piece(exchange->device, &piece);
+		if (r < 0)
+			break;
+		memcpy(piece.index, index + at, m * sizeof *index);
+		r = gather_piece(exchange->device, &piece, op->in, m);
+		if (r == 0)
+			memcpy(to + at, piece.value, m * sizeof *to);
+	}
 	note(exchange, r);
 	return spri_trace(r);
 }
 
+static int zero_piece(struct spr_exchange *exchange, const struct piece *piece, float *vector,
+		      uint64_t n)
+{
+	return spri_gpu_scatter(exchange->device->side, vector, piece->index_there, NULL, n, 0);
+}
+
 void spri_device_take_out(struct spr_exchange *exchange, struct exchange_part *part)
 {
+	float *residual = exchange->residual + part->offset;
 	const struct spri_list *sum = &part->op->sum;
-	struct exchange_device *d = exchange->device;
-	float *values = spri_calloc(sum->count + 1, sizeof *values);
-	struct spri_list there;
-	int r = values ? 0 : -ENOMEM;
+	const struct spri_list indices = {.index = sum->index, .count = sum->count};
+	struct piece piece;
+	int r = 0;
 
-	if (r == 0)
-		r = gather_from(exchange, exchange->residual + part->offset, sum->index, sum->count,
-				values);
-	for (uint64_t i = 0; r == 0 && i < sum->count; i++)
-		part->now.sent_squares += (double)values[i] * (double)values[i];
-	spri_free(values);
-	if (r == 0)
-		r = stage_list(exchange, sum->index, NULL, sum->count, &there);
-	if (r == 0)
-		r = spri_gpu_scatter(d->side, exchange->residual + part->offset, there.index, NULL,
-				     sum->count, 0);
+	for (uint64_t at = 0; at < sum->count && r == 0; at += PIECE) {
+		uint64_t n = spri_min_u64(sum->count - at, PIECE);
+
+		r = next_piece(exchange->device, &piece);
+		if (r < 0)
+			break;
+		memcpy(piece.index, sum->index + at, n * sizeof *piece.index);
+		r = gather_piece(exchange->device, &piece, residual, n);
+		for (uint64_t i = 0; i < n && r == 0; i++)
+			part->now.sent_squares += (double)piece.value[i] * (double)piece.value[i];
+		if (r == 0)
+			r = zero_piece(exchange, &piece, residual, n);
+	}
 	if (r == 0 && exchange->velocity) /* factor masking */
-		r = spri_gpu_scatter(d->side, exchange->velocity + part->offset, there.index, NULL,
-				     sum->count, 0);
+		r = use_list(exchange, &indices, exchange->velocity + part->offset, zero_piece);
 	note(exchange, r);
+}
+
+static int set_piece(struct spr_exchange *exchange, const struct piece *piece, float *vector,
+		     uint64_t n)
+{
+	return spri_gpu_scatter(exchange->device->side, vector, piece->index_there,
+				piece->value_there, n, 1);
 }
 
 void spri_device_put_back(struct spr_exchange *exchange, struct exchange_part *part)
 {
 	const struct spri_list *sent = &part->selected, *sum = &part->op->sum;
-	struct exchange_device *d = exchange->device;
-	struct spri_list back = {0}, there;
-	uint64_t j = 0;
-	int r = spri_list_fit(&back, sent->count + 1);
+	float *residual = exchange->residual + part->offset;
+	uint64_t i = 0, j = 0, n = 1;
+	struct piece piece;
+	int r = 0;
 
-	for (uint64_t i = 0; r == 0 && i < sent->count; i++) {
-		while (j < sum->count && sum->index[j] < sent->index[i])
-			j++;
-		if (j < sum->count && sum->index[j] == sent->index[i])
-			continue;
-		back.index[back.count] = sent->index[i];
-		back.value[back.count++] = sent->value[i];
+	while (n > 0 && r == 0) {
+		r = next_piece(exchange->device, &piece);
+		for (n = 0; r == 0 && n < PIECE && i < sent->count; i++) {
+			while (j < sum->count && sum->index[j] < sent->index[i])
+				j++;
+			if (j < sum->count && sum->index[j] == sent->index[i])
+				continue;
+			piece.index[n] = sent->index[i];
+			piece.value[n++] = sent->value[i];
+		}
+		if (r == 0 && n > 0)
+			r = set_piece(exchange, &piece, residual, n);
 	}
-	if (r == 0)
-		r = stage_list(exchange, back.index, back.value, back.count, &there);
-	if (r == 0)
-		r = spri_gpu_scatter(d->side, exchange->residual + part->offset, there.index,
-				     there.value, back.count, 1);
-	spri_list_free(&back);
 	note(exchange, r);
+}
+
+static int adopt_piece(struct spr_exchange *exchange, const struct piece *piece, float *vector,
+		       uint64_t n)
+{
+	return spri_gpu_adopt(exchange->device->side, vector, piece->index_there,
+			      piece->value_there, n, exchange->policy);
 }
 
 void spri_device_adopt(struct spr_exchange *exchange, struct exchange_part *part)
 {
-	const struct spri_list *adopted = &part->op->adopted;
-	struct spri_list there;
-	int r;
-
-	if (adopted->count == 0)
-		return;
-	r = stage_list(exchange, adopted->index, adopted->value, adopted->count, &there);
-	if (r == 0)
-		r = spri_gpu_adopt(exchange->device->side, exchange->residual + part->offset,
-				   there.index, there.value, adopted->count, exchange->policy);
-	note(exchange, r);
+	note(exchange, use_list(exchange, &part->op->adopted, exchange->residual + part->offset,
+				adopt_piece));
 }
 
 /* The average of a dense part, with momentum, straight to the update. */
@@ -212,19 +250,22 @@ static int update_dense(struct spr_exchange *exchange, const struct exchange_par
 	return spri_trace(r);
 }
 
-static int update_sparse(struct spr_exchange *exchange, float factor)
+static int update_piece(struct spr_exchange *exchange, const struct piece *piece, float *vector,
+			uint64_t n)
 {
-	struct spri_gpu_stream *side = exchange->device->side;
-	const struct spri_list *sum = &exchange->sum;
-	struct spri_list there;
-	int r = spri_gpu_zero(side, exchange->update, exchange->n * sizeof *exchange->update);
+	float factor = 1.0f / (float)exchange->comm->n_ranks;
 
-	if (r == 0 && sum->count > 0)
-		r = stage_list(exchange, sum->index, sum->value, sum->count, &there);
-	if (r == 0 && sum->count > 0)
-		r = spri_gpu_scatter(side, exchange->update, there.index, there.value, sum->count,
-				     factor);
-	return spri_trace(r);
+	return spri_gpu_scatter(exchange->device->side, vector, piece->index_there,
+				piece->value_there, n, factor);
+}
+
+static int update_sparse(struct spr_exchange *exchange)
+{
+	int r = spri_gpu_zero(exchange->device->side, exchange->update,
+			      exchange->n * sizeof *exchange->update);
+
+	return r == 0 ? use_list(exchange, &exchange->sum, exchange->update, update_piece)
+		      : spri_trace(r);
 }
 
 int spri_device_update(struct spr_exchange *exchange, float factor)
@@ -241,7 +282,7 @@ int spri_device_update(struct spr_exchange *exchange, float factor)
 	int r = 0;
 
 	if (exchange->update && exchange->algo->kind != SPRI_ALGO_DENSE)
-		r = update_sparse(exchange, factor);
+		r = update_sparse(exchange);
 	for (size_t i = 0; exchange->update && i < exchange->n_parts && r == 0; i++)
 		if (exchange->parts[i].algo->kind == SPRI_ALGO_DENSE)
 			r = update_dense(exchange, &exchange->parts[i], factor);

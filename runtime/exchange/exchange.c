@@ -95,6 +95,7 @@ static int check_options(const struct spr_exchange_options *o, uint32_t n_ranks,
 
 static void free_exchange(struct spr_exchange *exchange)
 {
+	spri_device_stop(exchange);
 	spri_residual_fini(exchange);
 	spri_device_close(exchange);
 	spri_parts_fini(exchange);
@@ -208,8 +209,8 @@ void spr_exchange_destroy(struct spr_exchange *exchange)
 	spri_step_reap(exchange);
 	if (exchange->request)
 		exchange->request->on_done_arg = NULL; /* it outlives us */
+	free_exchange(exchange);		       /* registered memory is among it */
 	spri_context_leave(context, before);
-	free_exchange(exchange);
 }
 
 int spr_exchange_set_weights(struct spr_exchange *exchange, const float *weights)

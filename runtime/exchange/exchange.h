@@ -219,6 +219,10 @@ void spri_list_free(struct spri_list *list);
  */
 int spri_device_open(struct spr_exchange *exchange,
 		     const struct spr_exchange_options *options) SPRI_MUST;
+/* The exchange is on this GPU. */
+bool spri_device_is(const struct spr_exchange *exchange, unsigned number);
+/* Waits for what uses vectors and lists; accepts an exchange in host memory. */
+void spri_device_stop(struct spr_exchange *exchange);
 /* After the vectors and lists are gone; accepts an exchange in host memory. */
 void spri_device_close(struct spr_exchange *exchange);
 

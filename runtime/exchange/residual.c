@@ -165,9 +165,13 @@ static int check_place(const struct spr_exchange *exchange, const char *name, co
 	if (!v)
 		return 0;
 	spri_gpu_pointer(v, &at);
-	if (at.on_gpu == (exchange->device != NULL))
+	if (at.on_gpu ? spri_device_is(exchange, at.device) : !exchange->device)
 		return 0;
-	if (at.on_gpu)
+	if (at.on_gpu && exchange->device)
+		spri_logf(SPR_LOG_ERROR,
+			  "exchange: %s is memory of GPU %u, the exchange's is another", name,
+			  at.device);
+	else if (at.on_gpu)
 		spri_logf(SPR_LOG_ERROR,
 			  "exchange: %s is memory of GPU %u, options.memory says SPR_MEMORY_HOST",
 			  name, at.device);
@@ -179,7 +183,11 @@ static int check_place(const struct spr_exchange *exchange, const char *name, co
 
 int spri_residual_check(const struct spr_exchange *exchange)
 {
-	int r = check_place(exchange, "gradient", exchange->gradient);
+	int r = exchange->comm->failed;
+
+	if (r < 0) /* nothing is to be begun that a NIC may still be reading of */
+		return r;
+	r = check_place(exchange, "gradient", exchange->gradient);
 
 	if (r == 0)
 		r = check_place(exchange, "update", exchange->update);

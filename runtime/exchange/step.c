@@ -334,7 +334,8 @@ void spri_exchange_progress(struct spr_exchange *exchange, struct exchange_part 
 
 	if (!exchange->pipeline || exchange->n_launched == 0)
 		return;
-	end_piece(exchange, part, candidates ? candidates->count : part->selected.count);
+	if (candidates || !exchange->device) /* who waits for a GPU comes by often */
+		end_piece(exchange, part, candidates ? candidates->count : part->selected.count);
 	before = spri_context_enter(context);
 	if (part->op->streamed && candidates)
 		append_behind(&part->stream.found, candidates, part->now.ahead_key,
@@ -344,7 +345,7 @@ void spri_exchange_progress(struct spr_exchange *exchange, struct exchange_part 
 	else if (part->op->streamed && candidates)
 		context->transport->wake(context->port); /* whoever sleeps there sends them */
 	spri_context_leave(context, before);
-	if (context->timeline)
+	if (context->timeline && (candidates || !exchange->device))
 		part->now.piece_ns = spri_context_now(context);
 }
 

@@ -9,6 +9,7 @@
 #include "steps.h"
 
 #include <check.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,48 +181,150 @@ static void listen(void *arg, enum spr_log_level level, const char *text)
 	snprintf(told + strlen(told), sizeof told - strlen(told), "%s\n", text);
 }
 
-/* A step of one rank with vectors of these kinds: its outcome. */
-static int step_with(enum spr_memory_kind said, enum spr_memory_kind is, const char *algo)
-{
-	struct spr_context_options co = {.size = sizeof co, .transport = "tcp", .log = listen};
-	struct spr_exchange_options o = {
-		.size = sizeof o, .count = N, .algo = algo, .memory = said};
-	struct spr_exchange *exchange;
-	struct spr_request *request;
+/* An exchange alone, and its vectors. */
+struct alone {
 	struct spr_context *context;
 	struct spr_comm *comm;
+	struct spr_exchange *exchange;
 	void *gradient, *update;
-	int r;
+	size_t bytes;
+};
+
+/* Vectors of `is` (GPU `device`) for an exchange that was told `o`. */
+static void alone_open(struct alone *a, const struct spr_exchange_options *o,
+		       enum spr_memory_kind is, int device)
+{
+	struct spr_context_options co = {.size = sizeof co, .transport = "tcp", .log = listen};
 
 	setenv("SPR_TCP_IF", "lo", 1);
 	told[0] = '\0';
-	cr_assert_eq(spr_context_open(&co, &context), 0);
-	cr_assert_eq(spr_comm_create(context, NULL, &comm), 0);
-	cr_assert_eq(spr_exchange_create(comm, &o, &exchange), 0);
-	cr_assert_eq(spr_memory_alloc(context, is, SPR_GPU(1), N * sizeof(float), &gradient), 0);
-	cr_assert_eq(spr_memory_alloc(context, is, SPR_GPU(1), N * sizeof(float), &update), 0);
-	cr_assert_eq(spr_exchange_start(exchange, gradient, update, &request), 0);
+	a->bytes = o->count * sizeof(float);
+	cr_assert_eq(spr_context_open(&co, &a->context), 0);
+	cr_assert_eq(spr_comm_create(a->context, NULL, &a->comm), 0);
+	cr_assert_eq(spr_exchange_create(a->comm, o, &a->exchange), 0);
+	cr_assert_eq(spr_memory_alloc(a->context, is, device, a->bytes, &a->gradient), 0);
+	cr_assert_eq(spr_memory_alloc(a->context, is, device, a->bytes, &a->update), 0);
+	if (is == SPR_MEMORY_CUDA) { /* what is uninitialised may be anything */
+		void *zeros = calloc(a->bytes, 1);
+
+		cr_assert_eq(spr_memory_copy(a->context, a->gradient, zeros, a->bytes), 0);
+		free(zeros);
+	}
+}
+
+static int alone_step(struct alone *a)
+{
+	struct spr_request *request;
+	int r;
+
+	cr_assert_eq(spr_exchange_start(a->exchange, a->gradient, a->update, &request), 0);
 	r = spr_request_wait(request);
 	spr_request_destroy(request);
-	spr_exchange_destroy(exchange);
-	spr_memory_free(context, gradient, N * sizeof(float));
-	spr_memory_free(context, update, N * sizeof(float));
-	spr_comm_destroy(comm);
-	spr_context_close(context);
 	return r;
+}
+
+static void alone_close(struct alone *a)
+{
+	spr_exchange_destroy(a->exchange);
+	spr_memory_free(a->context, a->gradient, a->bytes);
+	spr_memory_free(a->context, a->update, a->bytes);
+	spr_comm_destroy(a->comm);
+	spr_context_close(a->context);
+}
+
+/* A step that is refused, and a part of why. */
+static void expect_refused(enum spr_memory_kind said, enum spr_memory_kind is, int device,
+			   const char *algo, const char *part)
+{
+	struct spr_exchange_options o = {.size = sizeof o,
+					 .count = N,
+					 .algo = algo,
+					 .memory = said,
+					 .device = said == SPR_MEMORY_CUDA ? SPR_GPU(0) : 0};
+	struct alone a;
+
+	alone_open(&a, &o, is, device);
+	cr_assert_eq(alone_step(&a), SPR_EARGUMENT);
+	cr_assert(strstr(told, part), "expected '%s', got '%s'", part, told);
+	alone_close(&a);
 }
 
 Test(exchange_device, vectors_that_are_elsewhere)
 {
-	cr_assert_eq(step_with(SPR_MEMORY_CUDA, SPR_MEMORY_HOST, "gtopk"), SPR_EARGUMENT);
-	cr_assert(strstr(told, "gradient is host memory, options.memory says SPR_MEMORY_CUDA"),
-		  "got '%s'", told);
-	cr_assert_eq(step_with(SPR_MEMORY_HOST, SPR_MEMORY_CUDA, "gtopk"), SPR_EARGUMENT);
-	cr_assert(strstr(told, "gradient is memory of GPU 1, options.memory says SPR_MEMORY_HOST"),
-		  "got '%s'", told);
-	cr_assert_eq(step_with(SPR_MEMORY_HOST, SPR_MEMORY_HOST, "iwp_ring"), SPR_EARGUMENT);
-	cr_assert(strstr(told, "iwp_ring needs weights: spr_exchange_set_weights"), "got '%s'",
-		  told);
+	expect_refused(SPR_MEMORY_CUDA, SPR_MEMORY_HOST, 0, "gtopk",
+		       "gradient is host memory, options.memory says SPR_MEMORY_CUDA");
+	expect_refused(SPR_MEMORY_HOST, SPR_MEMORY_CUDA, SPR_GPU(1), "gtopk",
+		       "gradient is memory of GPU 1, options.memory says SPR_MEMORY_HOST");
+	expect_refused(SPR_MEMORY_CUDA, SPR_MEMORY_CUDA, SPR_GPU(1), "gtopk",
+		       "gradient is memory of GPU 1, the exchange's is another");
+	expect_refused(SPR_MEMORY_HOST, SPR_MEMORY_HOST, 0, "iwp_ring",
+		       "iwp_ring needs weights: spr_exchange_set_weights");
+}
+
+/* What cannot be had by a direct rung fails every step, not only the first. */
+Test(exchange_device, gpudirect_is_required)
+{
+	struct spr_exchange_options o = {.size = sizeof o,
+					 .count = 1u << 18,
+					 .memory = SPR_MEMORY_CUDA,
+					 .device = SPR_GPU(0)};
+	struct alone a;
+
+	setenv("SPR_GPUDIRECT", "require", 1);
+	alone_open(&a, &o, SPR_MEMORY_CUDA, SPR_GPU(0));
+	for (int step = 0; step < 3; step++)
+		cr_assert_eq(alone_step(&a), SPR_EUNSUPPORTED, "step %d", step);
+	cr_assert(strstr(told, "tcp"), "expected the reason, got '%s'", told);
+	alone_close(&a);
+}
+
+/* Nothing is allocated once the other ranks have heard that the step ended well. */
+Test(exchange_device, a_commit_needs_no_memory)
+{
+	struct spr_exchange_options o = {.size = sizeof o,
+					 .count = 1u << 18,
+					 .density = 0.5,
+					 .pipeline = SPR_PIPELINE_OFF,
+					 .memory = SPR_MEMORY_CUDA,
+					 .device = SPR_GPU(0)};
+	struct spr_exchange_stats stats;
+	float *g = malloc(sizeof *g << 18);
+
+	for (unsigned i = 0; i < 1u << 18; i++)
+		g[i] = (float)i;
+	for (int nth = 1; nth < 12; nth++) {
+		struct alone a;
+		char order[64];
+		int r;
+
+		alone_open(&a, &o, SPR_MEMORY_CUDA, SPR_GPU(0));
+		cr_assert_eq(spr_memory_copy(a.context, a.gradient, g, a.bytes), 0);
+		snprintf(order, sizeof order, "cuMemHostAlloc:%d:2", nth);
+		setenv("EMU_CUDA_FAIL", order, 1);
+		r = alone_step(&a);
+		unsetenv("EMU_CUDA_FAIL");
+		cr_assert(r == 0 || r == -ENOMEM, "%s", spr_error_name(r));
+		cr_assert_eq(spr_exchange_stats(a.exchange, &stats), 0);
+		cr_assert_eq(stats.step, r == 0, "a step that failed is not counted");
+		alone_close(&a);
+	}
+	free(g);
+}
+
+/* Of a GPU that the context has not opened. */
+Test(exchange_device, memory_of_any_gpu_is_freed)
+{
+	struct spr_context_options co = {.size = sizeof co, .transport = "tcp"};
+	struct spr_context *one, *other;
+	void *p;
+
+	setenv("SPR_TCP_IF", "lo", 1);
+	cr_assert_eq(spr_context_open(&co, &one), 0);
+	cr_assert_eq(spr_context_open(&co, &other), 0);
+	cr_assert_eq(spr_memory_alloc(one, SPR_MEMORY_CUDA, SPR_GPU(1), 4096, &p), 0);
+	spr_memory_free(other, p, 4096);
+	spr_context_close(other);
+	spr_context_close(one);
 }
 
 Test(exchange_device, saved_and_restored)
