@@ -12,6 +12,7 @@
  * transport (the poller); others wait for its word.
  */
 #include <coll/coll.h>
+#include <coll/fetch.h>
 #include <comm.h>
 #include <context.h>
 #include <errno.h>
@@ -20,6 +21,7 @@
 #include <time.h>
 
 #define EVENTS_PER_POLL 64
+#define FETCH_NS 20000 /* between two looks at what a GPU copies */
 
 /*
  * Steps one operation. The communicator may be broken afterwards, and the operation gone from
@@ -99,9 +101,13 @@ uint64_t spri_next_deadline(const struct spr_context *context)
 {
 	uint64_t least = SPRI_NEVER;
 
-	for (struct spr_comm *comm = context->comms; comm; comm = comm->next)
-		for (struct spri_op *op = comm->ops; op; op = op->next)
+	for (struct spr_comm *comm = context->comms; comm; comm = comm->next) {
+		for (struct spri_op *op = comm->ops; op; op = op->next) {
 			least = spri_min_u64(least, op->deadline_ns);
+			if (spri_fetch_pending(op)) /* a GPU's copy wakes nobody */
+				least = spri_min_u64(least, spri_context_now(context) + FETCH_NS);
+		}
+	}
 	return least;
 }
 

@@ -26,11 +26,10 @@ struct spr_allreduce_args {
 	enum spr_dtype dtype;
 	enum spr_nonfinite nonfinite;
 	/*
-	 * Of in and out. SPR_MEMORY_CUDA: they are those of GPU `device` (SPR_GPU(number);
-	 * 0: this rank's); `stream` (a CUstream or
-	 * cudaStream_t; NULL: the default stream) is the caller's: what it was given before the
-	 * call is waited for, and what it is given after the request is done finds the sum. The
-	 * call then blocks while the vector is copied to pinned host memory.
+	 * Of in and out. SPR_MEMORY_CUDA: they are those of GPU `device` (SPR_GPU(number); 0: this
+	 * rank's); `stream` (a CUstream or cudaStream_t; NULL: the default stream) is the caller's:
+	 * what it was given before the call is waited for, and what it is given after the request
+	 * is done finds the sum. The vector is summed while it is still being copied.
 	 */
 	enum spr_memory_kind memory;
 	int device;

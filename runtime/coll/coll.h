@@ -124,6 +124,11 @@ struct spri_op {
 	/* to[i] = in[index[i]], when `in` is not host memory; else NULL. Returns 0 or negative. */
 	int (*gather)(struct spri_op *op, const uint64_t *index, uint64_t n, float *to);
 
+	/*
+	 * dense: are elements [base, base + n) of `in` there already? NULL: all are. One that
+	 * cannot come is reported, and "there".
+	 */
+	bool (*there)(struct spri_op *op, uint64_t base, uint64_t n);
 	struct spri_fetch *fetch; /* owned; NULL: arguments are host memory (fetch.h) */
 
 	/* results of sparse algorithms; memory of the algorithm's start(), freed by finish() */

@@ -32,6 +32,8 @@ static int copy_alone(struct spri_op *op)
 {
 	struct spri_finite finite = SPRI_FINITE_NONE;
 
+	if (op->there && !op->there(op, 0, op->count))
+		return SPRI_AGAIN;
 	if (spri_op_failed(op))
 		return 0;
 	spri_check(op->out, op->in, op->count, 0, op->policy, &finite);

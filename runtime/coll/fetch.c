@@ -3,8 +3,10 @@
 /*
  * Arguments in a GPU's memory.
  *
- *   dense    the vector comes to a pinned buffer, in which the sum is made; done: the buffer goes
- *            to `out`, and the caller's stream waits for it
+ *   dense    the vector comes to a pinned buffer, segment by segment in the order in which the ring
+ *            needs them, while those that are there are sent and summed (op->there); a segment's
+ *            flag is cleared by the stream behind its copy. Done: the buffer goes to `out`, and the
+ *            caller's stream waits for it
  *   sparse   both arrays of the list come
  *   masked   the mask comes; values are gathered on the device once the union of the masks is
  *            known (op->gather)
@@ -13,11 +15,15 @@
  * rank knows: its request ends with it.
  */
 #include <coll/fetch.h>
+#include <coll/schedule.h>
 #include <context.h>
 #include <errno.h>
 #include <internal/alloc.h>
 #include <internal/bits.h>
+#include <stdatomic.h>
 #include <string.h>
+
+#define SEGMENT ((uint64_t)1 << 16) /* elements that are copied together */
 
 /* Mapped memory: one address here, one there. */
 struct piece {
@@ -29,8 +35,9 @@ struct spri_fetch {
 	struct spri_gpu *gpu; /* the context's */
 	struct spri_gpu_stream *stream;
 	void *theirs;
-	struct piece first, second; /* dense, indices, mask; values */
-	float *out;		    /* dense: (device) the caller's */
+	struct piece first, second; /* dense, indices, mask; values, flags of segments */
+	uint64_t n_missing; /* dense: segments whose flag was up when it was last looked at */
+	float *out;	    /* dense: (device) the caller's */
 };
 
 static int make(struct spri_fetch *f, struct piece *piece, uint64_t bytes)
@@ -75,8 +82,10 @@ static void put_back(struct spri_op *op)
 	struct spri_fetch *f = op->fetch;
 	int r;
 
-	if (op->status < 0)
+	if (op->status < 0) { /* before the end of the copies, perhaps: `in` is given back now */
+		(void)!spri_gpu_sync(f->stream);
 		return;
+	}
 	r = spri_gpu_copy(f->stream, f->out, f->first.host, op->count * sizeof *op->out);
 	if (r == 0)
 		r = spri_gpu_before(f->stream, f->theirs);
@@ -86,15 +95,79 @@ static void put_back(struct spri_op *op)
 	}
 }
 
+static uint64_t n_segments(const struct spri_op *op)
+{
+	return (op->count + SEGMENT - 1) / SEGMENT;
+}
+
+/* Are these elements there? What a device that failed will not bring is reported instead. */
+static bool there(struct spri_op *op, uint64_t base, uint64_t n)
+{
+	struct spri_fetch *f = op->fetch;
+	const _Atomic uint32_t *flag = f->second.host;
+	int r;
+
+	if (n == 0 || f->n_missing == 0)
+		return true;
+	f->n_missing = 0;
+	for (uint64_t i = 0; i < n_segments(op); i++)
+		f->n_missing += atomic_load_explicit(&flag[i], memory_order_acquire) != 0;
+	for (uint64_t i = base / SEGMENT; i <= (base + n - 1) / SEGMENT; i++) {
+		if (atomic_load_explicit(&flag[i], memory_order_acquire) == 0)
+			continue;
+		r = spri_gpu_idle(f->stream);
+		if (r >= 0)
+			return false;
+		f->n_missing = 0;
+		spri_op_report(op, explain(op, r), op->comm->rank, SPRI_NO_INDEX);
+		return true;
+	}
+	return true;
+}
+
+/* Queues the copy of segment i, and behind it the end of its flag. */
+static int bring_segment(struct spri_op *op, const float *from, uint64_t i)
+{
+	struct spri_fetch *f = op->fetch;
+	uint64_t at = i * SEGMENT, n = spri_min_u64(op->count - at, SEGMENT);
+	int r = spri_gpu_copy(f->stream, (float *)f->first.host + at, from + at, n * sizeof *from);
+
+	return r == 0 ? spri_gpu_zero(f->stream, (uint32_t *)f->second.there + i, sizeof(uint32_t))
+		      : spri_trace(r);
+}
+
 static int fetch_dense(struct spri_op *op)
 {
 	struct spri_fetch *f = op->fetch;
-	int r = bring(f, &f->first, op->in, op->count * sizeof *op->in);
+	uint32_t n_ranks = op->comm->n_ranks;
+	const float *from = op->in;
+	uint64_t n = n_segments(op), first;
+	int r = make(f, &f->first, op->count * sizeof *op->in);
 
+	if (r == 0)
+		r = make(f, &f->second, n * sizeof(uint32_t));
+	if (r < 0)
+		return spri_trace(r);
+	memset(f->second.host, 0xff, n * sizeof(uint32_t));
 	f->out = op->out;
 	op->in = op->out = f->first.host;
 	op->on_done = put_back;
+	op->there = there;
+	f->n_missing = n;
+	/* the ring sends this rank's block, then adds to the one before, and so on downwards */
+	first = spri_ring_offset(op->count, n_ranks, op->comm->rank + 1);
+	first = (first + SEGMENT - 1) / SEGMENT;
+	for (uint64_t i = 0; i < n && r == 0; i++)
+		r = bring_segment(op, from, (first + 2 * n - 1 - i) % n);
+	/* simulated time would run ahead of the device's */
+	if (r == 0 && op->comm->context->sim)
+		r = spri_gpu_sync(f->stream);
 	return spri_trace(r);
+}
+
+bool spri_fetch_pending(const struct spri_op *op)
+{
+	return op->fetch && op->fetch->n_missing > 0;
 }
 
 static int fetch_list(struct spri_op *op)
@@ -181,7 +254,7 @@ int spri_fetch(struct spri_op *op, int device, void *theirs)
 		r = op->algo->kind == SPRI_ALGO_DENSE	 ? fetch_dense(op)
 		    : op->algo->kind == SPRI_ALGO_SPARSE ? fetch_list(op)
 							 : fetch_mask(op);
-	if (r == 0)
+	if (r == 0 && !op->there)
 		r = spri_gpu_sync(f->stream);
 	return explain(op, r);
 }

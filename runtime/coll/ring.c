@@ -119,6 +119,19 @@ static int take_chunk(struct spri_op *op, const struct spri_ring *ring, uint32_t
 	return r;
 }
 
+/* What the next chunk is to be added to. */
+static bool own_is_there(struct spri_op *op, const struct spri_ring *ring)
+{
+	struct spri_block block;
+	uint64_t position = op->cursor.receiving.entries, n;
+
+	if (!op->there || spri_op_failed(op) || op->cursor.round >= op->comm->n_ranks - 1)
+		return true;
+	block = block_of_round(op, ring, op->cursor.round + 1);
+	n = spri_min_u64(block.count - position, spri_transfer_room(op, SPRI_CODEC_DENSE));
+	return op->there(op, block.base + position, n);
+}
+
 /* One chunk. Returns 0: one was taken, or there are no more; SPRI_AGAIN; negative. */
 static int receive_one(struct spri_op *op, const struct spri_ring *ring, uint32_t n_rounds)
 {
@@ -126,6 +139,8 @@ static int receive_one(struct spri_op *op, const struct spri_ring *ring, uint32_
 	struct spri_chunk chunk;
 	int r;
 
+	if (!own_is_there(op, ring))
+		return SPRI_AGAIN;
 	r = spri_transfer_receive(op, from, ring->first_round + op->cursor.round, &chunk);
 	if (r)
 		return r;
@@ -158,6 +173,8 @@ static int send_one(struct spri_op *op, const struct spri_ring *ring)
 		last = true;
 	}
 	if (!whole && (last || position + n > op->cursor.receiving.entries))
+		return SPRI_AGAIN;
+	if (s == 0 && op->there && n > 0 && !op->there(op, block.base + position, n))
 		return SPRI_AGAIN;
 	if (s == 0 && ring->prepare && op->cursor.PREPARED < position + n) {
 		ring->prepare(op, block.base + position, n);
