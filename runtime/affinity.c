@@ -71,7 +71,6 @@ const struct spri_topo *spri_affinity_machine(void)
 	if (!known) {
 		if (spri_topo_read(NULL, &machine, &why) < 0) {
 			memset(&machine, 0, sizeof machine);
-			machine.here = true;
 			snprintf(machine.source, sizeof machine.source, "%.*s",
 				 (int)sizeof machine.source - 1, why.s);
 		}

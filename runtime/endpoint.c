@@ -284,7 +284,7 @@ static int flush(struct spr_endpoint *endpoint, const struct spr_event *events, 
 		if (events[i].kind != SPR_EVENT_NOTIFY)
 			continue;
 		for (uint32_t j = 0; j < endpoint->n_gpus && r == 0; j++)
-			r = spri_gpu_flush(endpoint->gpus[j]);
+			r = spri_memory_flush(endpoint->gpus[j]);
 		break; /* one flush is for all that came before it */
 	}
 	return r;

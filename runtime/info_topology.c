@@ -42,12 +42,16 @@ static int emit_error(const struct sink *sink, int status, const struct spri_tex
 static void emit_machine(const struct sink *sink, const struct spri_cpus *allowed)
 {
 	const struct spri_topo *topo = sink->topo;
-	char cpus[SPRI_CPUS_TEXT], detail[SPRI_CPUS_TEXT + 96], value[SPRI_CPUS_TEXT + 8];
+	char cpus[SPRI_CPUS_TEXT], detail[SPRI_CPUS_TEXT + 160], value[SPRI_CPUS_TEXT + 8];
 	size_t used;
 
 	snprintf(value, sizeof value, "CPUs %s", spri_cpus_text(&topo->cpus, cpus));
 	snprintf(detail, sizeof detail, "%s", topo->source);
 	used = strlen(detail);
+	if (topo->left_out)
+		used += (size_t)snprintf(detail + used, sizeof detail - used,
+					 "; %u objects more than there is room for",
+					 topo->left_out);
 	if (!spri_cpus_equal(&topo->cpus, allowed))
 		snprintf(detail + used, sizeof detail - used, "; allowed: %s",
 			 spri_cpus_text(allowed, cpus));

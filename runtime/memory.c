@@ -245,9 +245,9 @@ void spri_memory_staged(struct spr_context *context, const struct spri_text *why
 	context->told_staged = true;
 }
 
-int spri_memory_flush(const struct spri_registration *registration)
+int spri_memory_flush(struct spri_gpu *gpu)
 {
-	int r = registration->gpu ? spri_gpu_flush(registration->gpu) : 0;
+	int r = spri_gpu_flush(gpu);
 
 	/* the ladder takes no memory for peers' writes of a GPU that cannot flush */
 	return spri_trace(r == SPR_EUNSUPPORTED ? SPR_EDEVICE : r);

@@ -38,10 +38,10 @@ void spri_memory_forget(struct spr_context *context);
 /* The one log line of a context that stages, whatever it stages. Lock held. */
 void spri_memory_staged(struct spr_context *context, const struct spri_text *why);
 /*
- * What NICs wrote to this memory before is visible to kernels launched after. Before a completion
- * is handed out. Host memory: nothing to do. Returns 0 or SPR_EDEVICE.
+ * What NICs wrote to memory of this GPU before is visible to kernels launched after. Before a
+ * completion is handed out. Returns 0 or SPR_EDEVICE.
  */
-int spri_memory_flush(const struct spri_registration *registration) SPRI_MUST;
+int spri_memory_flush(struct spri_gpu *gpu) SPRI_MUST;
 
 /* Host memory of the library's own; the log has the text of a failure. Undone by unregister. */
 int spri_memory_host(struct spr_context *context, void *base, size_t bytes, unsigned access,

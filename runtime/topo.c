@@ -261,7 +261,6 @@ int spri_topo_read(const char *xml, struct spri_topo *out, struct spri_text *tex
 		r = xml ? SPR_EARGUMENT : r;
 		goto destroy;
 	}
-	out->here = !xml;
 	out->cpus = take_cpus(hwloc_topology_get_topology_cpuset(hwloc));
 	out->usable = take_cpus(hwloc_topology_get_allowed_cpuset(hwloc));
 	walk(out, hwloc, hwloc_get_root_obj(hwloc), -1);

@@ -43,7 +43,6 @@ struct spri_topo {
 	unsigned n_nodes;	 /* NUMA nodes */
 	struct spri_cpus cpus;	 /* all */
 	struct spri_cpus usable; /* all but those that a cgroup forbids */
-	bool here;		 /* this machine, not a file */
 	char source[96];	 /* where it comes from, or why there is so little */
 };
 

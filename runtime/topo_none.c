@@ -21,7 +21,6 @@ int spri_topo_read(const char *xml, struct spri_topo *out, struct spri_text *tex
 	for (long cpu = 0; cpu < n; cpu++)
 		spri_cpus_add(&out->cpus, (unsigned)cpu);
 	out->usable = out->cpus;
-	out->here = true;
 	snprintf(out->source, sizeof out->source, "built without hwloc: devices are not known");
 	return 0;
 }

@@ -40,7 +40,8 @@
 	  "verbs sends again after 4.096 us x 2^this, 1 to 31")                                    \
 	X(RDMA_RETRY, "SPR_RDMA_RETRY", "4", "how often verbs sends again, 1 to 6")                \
 	X(GPUDIRECT, "SPR_GPUDIRECT", "prefer",                                                    \
-	  "NICs and GPU memory: require (or fail), prefer (else by host memory), forbid")          \
+	  "NICs that read GPU memory, for endpoints and what gtopk streams: require, prefer, "     \
+	  "forbid")                                                                                \
 	X(TIMEOUT, "SPR_TIMEOUT", "30",                                                            \
 	  "seconds until meeting, connecting or an operation gives up")                            \
 	X(LANDING, "SPR_LANDING", "64M", "most landing memory of a communicator (K, M, G)")        \

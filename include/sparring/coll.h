@@ -40,7 +40,8 @@ struct spr_allreduce_args {
  * Starts the sum of a dense vector over all ranks; collective. Every rank passes the same algo,
  * count, dtype and policy.
  * Steps 2(P−1), bytes per rank 2(P−1)/P · count · 4 (dense_ring).
- * Ownership: *out_request is given: spr_request_destroy. Blocks: no.
+ * Ownership: *out_request is given: spr_request_destroy. Blocks: no, but while a list or a mask is
+ * copied from a GPU.
  * Returns: 0 (the outcome comes with the request, argument errors that other ranks must hear of
  * included); SPR_EARGUMENT when nothing could be started (NULL pointers, unknown algorithm),
  * negative errno.

@@ -49,7 +49,9 @@ struct spr_context_options {
 
 /*
  * Opens a context. `options` (borrowed) may be NULL.
- * Ownership: *out is given: spr_context_close. Blocks: no.
+ * Ownership: *out is given: spr_context_close. Blocks: the first one reads the machine and starts
+ * the CUDA driver, where there is one (some 10 ms); processes that are to use a GPU are forked
+ * before.
  * Returns: 0; SPR_EARGUMENT, SPR_EENVIRONMENT (a variable's value; the log names it),
  * SPR_EUNSUPPORTED (no such transport here), negative errno.
  */

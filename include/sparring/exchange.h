@@ -97,8 +97,10 @@ struct spr_exchange_options {
 	/*
 	 * Of gradient, update and weights, and of the residual. SPR_MEMORY_CUDA: selection runs on
 	 * that GPU. What the caller's `stream` (a CUstream or cudaStream_t; NULL: the
-	 * default stream) was given before a call is waited for by the GPU; what it is given
-	 * after the request is done finds the update. Results have the bits of host memory's.
+	 * default stream) was given before a call is waited for, and what it is given after
+	 * the request is done finds the update. Results have the bits of host memory's. Calls that
+	 * select then block until the stream has come so far and selection is done, at most for
+	 * the timeout (SPR_ETIMEOUT, on every rank).
 	 */
 	enum spr_memory_kind memory;
 	int device;   /* SPR_GPU(number); 0: this rank's, docs/affinity.md */
@@ -110,7 +112,7 @@ struct spr_exchange_options {
  * Ownership: *out is given: spr_exchange_destroy, before its communicator's. Memory: 8 bytes per
  * parameter (16 with momentum), lists of k entries, and 4 more where layers are dense; for iwp_ring
  * the lists have room for the whole model, of which only what masks fill is ever touched. Blocks:
- * no. Returns: 0; SPR_EARGUMENT, negative errno.
+ * no. Returns: 0; SPR_EARGUMENT, SPR_EUNSUPPORTED (no such GPU), SPR_EDEVICE, negative errno.
  */
 SPR_API int spr_exchange_create(struct spr_comm *comm, const struct spr_exchange_options *options,
 				struct spr_exchange **out);
@@ -130,9 +132,10 @@ SPR_API int spr_exchange_set_weights(struct spr_exchange *exchange, const float 
  * runs before it returns; the messages then need progress.
  * gradient: count values, borrowed. update: count values, lent until the request is done, or NULL
  * when only spr_exchange_result is wanted; receives the averaged update (zeros included),
- * untouched when the step fails. (With dense_ring or dense layers gradient too is lent, and update
- * must not be NULL.)
- * Ownership: *out_request is given; it must be waited for before the next step starts. Blocks: no.
+ * untouched when the step fails on all ranks. (With dense_ring or dense layers gradient too is
+ * lent, and update must not be NULL.)
+ * Ownership: *out_request is given; it must be waited for before the next step starts. Blocks: no
+ * (GPU: above).
  * Returns: 0 (outcomes come with the request); SPR_EARGUMENT, SPR_EBUSY (a step is in flight),
  * negative errno.
  */
@@ -153,7 +156,7 @@ SPR_API int spr_exchange_begin(struct spr_exchange *exchange, const float *gradi
  * Hands over the gradient of a layer of the table (0 is the first), each once per step, in the same
  * order on all ranks. With per_layer and iwp_ring it is selected from and sent at once, while the
  * next layer is computed; with whole-model selection this happens when the last layer is ready.
- * Makes progress meanwhile. Blocks: no.
+ * Makes progress meanwhile. Blocks: no (GPU: until it is selected from).
  * Returns: 0 (outcomes come with the request); SPR_EARGUMENT (no such layer, handed over before,
  * no step begun), SPR_EBUSY, negative errno.
  */
@@ -173,7 +176,10 @@ SPR_API int spr_exchange_result(const struct spr_exchange *exchange, struct spr_
  */
 SPR_API const float *spr_exchange_residual(const struct spr_exchange *exchange);
 
-/* Sets residual, momentum and thresholds to zero and the step to 0. Returns: 0; SPR_EBUSY. */
+/*
+ * Sets residual, momentum and thresholds to zero and the step to 0. Returns: 0; SPR_EBUSY;
+ * SPR_EDEVICE: the vectors may have been cleared.
+ */
 SPR_API int spr_exchange_reset(struct spr_exchange *exchange);
 
 /* Of the last finished step; times in nanoseconds. */
@@ -206,7 +212,10 @@ struct spr_exchange_stats {
 	uint64_t excess; /* entries sent ahead of the cut that lay below it (pipelining) */
 };
 
-/* Reads the residual once, for its norm. Returns: 0; SPR_EBUSY while a step is in flight. */
+/*
+ * Reads the residual once, for its norm. Returns: 0; SPR_EBUSY while a step is in flight;
+ * SPR_EDEVICE: the norm is not known.
+ */
 SPR_API int spr_exchange_stats(struct spr_exchange *exchange, struct spr_exchange_stats *stats);
 
 /* Of one layer of the table, in the last step that was committed; the same on all ranks. */
@@ -228,7 +237,7 @@ SPR_API int spr_exchange_layer_stats(const struct spr_exchange *exchange, size_t
 /*
  * Writes the state of this rank to a file (format: docs/wire.md, "Saved exchange"): beside it
  * first, then renamed over it, so that the file is whole or as before. Returns: 0; SPR_EBUSY,
- * negative errno.
+ * SPR_EDEVICE, negative errno.
  */
 SPR_API int spr_exchange_save(const struct spr_exchange *exchange, const char *path);
 

@@ -31,7 +31,8 @@ SPR_API int spr_memory_register(struct spr_context *context, void *base, size_t 
 				enum spr_access access, struct spr_memory **out);
 
 /*
- * Ends a registration; no write posted here may be using it. What was granted of it is void: later
+ * Ends a registration (a GPU's source memory may stay mapped for the NIC until the next one, or the
+ * context's end); no write posted here may be using it. What was granted of it is void: later
  * writes by peers are refused. Accepts NULL.
  */
 SPR_API void spr_memory_unregister(struct spr_memory *memory);

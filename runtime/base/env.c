@@ -172,8 +172,11 @@ int spri_env_local(uint32_t *rank, uint32_t *size, const char **from, struct spr
 	for (size_t i = 0; i < spri_countof(launchers) && !*from; i++) {
 		const char *a = getenv(launchers[i].rank), *b = getenv(launchers[i].size), *end;
 
-		if (a && b && digits(a, &r, &end) && !*end && digits(b, &n, &end) && r < n &&
-		    n <= SPR_MAX_RANKS)
+		if (!a || !b || !digits(a, &r, &end) || *end || !digits(b, &n, &end))
+			continue;
+		if (*end) /* not the same everywhere, and perhaps another node's */
+			n = spri_max_u64(n, r + 1);
+		if (r < n && n <= SPR_MAX_RANKS)
 			*from = launchers[i].rank;
 	}
 	*rank = *from ? (uint32_t)r : 0;

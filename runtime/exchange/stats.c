@@ -100,6 +100,10 @@ int spr_exchange_reset(struct spr_exchange *exchange)
 		r = exchange->place->clear(exchange, exchange->residual, exchange->n);
 	if (r == 0 && exchange->velocity)
 		r = exchange->place->clear(exchange, exchange->velocity, exchange->n);
+	if (r < 0) {
+		spri_exchange_release(exchange);
+		return spri_trace(r);
+	}
 	for (size_t i = 0; i < exchange->n_parts; i++) {
 		exchange->parts[i].threshold = 0;
 		exchange->parts[i].last_cut = 0;

@@ -277,6 +277,7 @@ Test(env, local_rank)
 		{{"LOCAL_RANK", "LOCAL_WORLD_SIZE"}, {"7", "8"}, 7, 8},
 		{{"MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, {"0", "2"}, 0, 2},
 		{{"SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"}, {"3", "4(x2),3"}, 3, 4},
+		{{"SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"}, {"3", "3,4"}, 3, 4},
 		/* not a launcher's: as if there were none */
 		{{"LOCAL_RANK", "LOCAL_WORLD_SIZE"}, {"8", "8"}, 0, 1},
 		{{"LOCAL_RANK", "LOCAL_WORLD_SIZE"}, {"x", "8"}, 0, 1},

@@ -117,7 +117,7 @@ Test(registration, source_memory_is_kept)
 	cr_assert(first == second && first->rung == SPRI_RUNG_DMA_BUF && n_registered == 1);
 	other = get(memory, 999, SPRI_ACCESS_LOCAL);
 	cr_assert_neq(other, first, "another range");
-	cr_assert_eq(spri_memory_flush(first), 0);
+	cr_assert_eq(spri_memory_flush(first->gpu), 0);
 	spri_memory_put(&context, first);
 	spri_memory_put(&context, second);
 	spri_memory_put(&context, other);
@@ -205,7 +205,6 @@ Test(registration, host_memory_goes_as_it_is)
 	begin_cache();
 	registration = get(local, sizeof local, SPRI_ACCESS_LOCAL);
 	cr_assert(!registration->gpu && !nic.last.device && nic.last.base == local);
-	cr_assert_eq(spri_memory_flush(registration), 0);
 	spri_memory_put(&context, registration);
 	cr_assert_eq(n_unregistered, 1, "it is not kept");
 	spri_memory_put(&context, NULL);
@@ -234,7 +233,7 @@ Test(registration, failures_say_why)
 	setenv("EMU_CUDA_FAIL", "cuFlushGPUDirectRDMAWrites:1:999", 1);
 	nic.refuses[0] = 0;
 	registration = get(memory, 10, SPRI_ACCESS_REMOTE_WRITE);
-	cr_assert_eq(spri_memory_flush(registration), SPR_EDEVICE);
+	cr_assert_eq(spri_memory_flush(registration->gpu), SPR_EDEVICE);
 	spri_memory_put(&context, registration);
 	finish();
 }
