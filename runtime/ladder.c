@@ -7,7 +7,7 @@
  *      that neither orders nor flushes what a NIC writes
  *   2. what speaks against this one: the kernel, the driver, the device, a module that is missing
  *   3. the memory is handed to the NIC, which may refuse: its words, and what the machine shows of
- *      an IOMMU
+ *      an IOMMU, or of a bridge that sends what devices say to each other up to it (ACS)
  *
  * The first reason found is kept, and the next rung tried. The last rung needs nothing of the NIC.
  */
@@ -15,8 +15,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <internal/bytes.h>
 #include <internal/env.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -66,6 +69,67 @@ static bool exists(const struct spri_ladder *ladder, const char *path)
 
 	snprintf(whole, sizeof whole, "%s%s", ladder->root, path);
 	return access(whole, F_OK) == 0;
+}
+
+/* An extended capability of a PCI configuration, and where the next one is. */
+#define ACS_ID 0x000d
+#define ACS_CONTROL 6
+#define ACS_REDIRECTS 0x0c /* peer-to-peer requests, or their completions, go up */
+#define EXTENDED_AT 0x100
+
+/* The configuration says that peer-to-peer traffic is redirected. */
+static bool acs_redirects(const uint8_t *config, size_t bytes)
+{
+	size_t at = EXTENDED_AT;
+
+	for (unsigned n = 0; n < 64 && at >= EXTENDED_AT && at + 8 <= bytes; n++) {
+		uint32_t head = spri_get_u32(config + at);
+
+		if ((head & 0xffff) == ACS_ID)
+			return config[at + ACS_CONTROL] & ACS_REDIRECTS;
+		at = head >> 20;
+	}
+	return false;
+}
+
+/* Only root reads beyond the first 64 bytes: then there is nothing to be seen. */
+static bool bridge_redirects(const char *directory)
+{
+	uint8_t config[4096];
+	char path[PATH_MAX + 8];
+	FILE *file;
+	size_t bytes;
+
+	snprintf(path, sizeof path, "%s/config", directory);
+	file = fopen(path, "re");
+	if (!file)
+		return false;
+	bytes = fread(config, 1, sizeof config, file);
+	fclose(file);
+	return acs_redirects(config, bytes);
+}
+
+/* The bridge above a device that sends its peers' traffic up. False: none is seen. */
+static bool find_redirect(const struct spri_ladder *ladder, const char *pci, char bridge[16])
+{
+	char path[512], at[PATH_MAX], *slash;
+
+	snprintf(path, sizeof path, "%s/sys/bus/pci/devices/%s", ladder->root, pci);
+	if (!realpath(path, at))
+		return false;
+	while ((slash = strrchr(at, '/')) != NULL && slash != at) {
+		const char *name;
+
+		*slash = '\0';
+		name = strrchr(at, '/') ? strrchr(at, '/') + 1 : at;
+		if (strlen(name) != 12 || name[4] != ':' || name[10] != '.')
+			return false; /* the root complex */
+		if (!bridge_redirects(at))
+			continue;
+		snprintf(bridge, 16, "%s", name);
+		return true;
+	}
+	return false;
 }
 
 /* An IOMMU that translates what devices say to each other. */
@@ -140,11 +204,12 @@ static bool against_peer(const struct spri_ladder *ladder, const struct spri_gpu
 }
 
 /* Hands it to the NIC. True: refused, with the reason. */
-static bool refused(const struct spri_ladder *ladder, const struct spri_memory *memory,
-		    struct spri_text *why)
+static bool refused(const struct spri_ladder *ladder, const struct spri_gpu_info *info,
+		    const struct spri_memory *memory, struct spri_text *why)
 {
 	int r = ladder->take(ladder->arg, memory, why);
-	size_t end = strlen(why->s);
+	char bridge[16];
+	size_t end;
 
 	if (r == 0)
 		return false;
@@ -154,6 +219,10 @@ static bool refused(const struct spri_ladder *ladder, const struct spri_memory *
 	if (iommu_translates(ladder))
 		snprintf(why->s + end, sizeof why->s - end,
 			 "; an IOMMU is on, which may be in the way between devices (iommu=pt)");
+	end = strlen(why->s);
+	if (find_redirect(ladder, info->pci, bridge))
+		snprintf(why->s + end, sizeof why->s - end,
+			 "; ACS of bridge %s sends what devices say to each other up", bridge);
 	return true;
 }
 
@@ -168,7 +237,7 @@ static bool by_dma_buf(const struct spri_ladder *ladder, const struct spri_gpu_i
 	    spri_gpu_export(gpu, memory->base, memory->bytes, &memory->dma_buf, &memory->offset,
 			    why) < 0)
 		return false;
-	taken = !refused(ladder, memory, why);
+	taken = !refused(ladder, info, memory, why);
 	close(memory->dma_buf); /* the registration has its own reference */
 	return taken;
 }
@@ -180,7 +249,8 @@ static bool by_peer(const struct spri_ladder *ladder, const struct spri_gpu_info
 	memory->offset = 0;
 	return !against_all(ladder, info, memory->access, why) &&
 	       !against_peer(ladder, info, why) &&
-	       spri_gpu_synchronous(gpu, memory->base, why) == 0 && !refused(ladder, memory, why);
+	       spri_gpu_synchronous(gpu, memory->base, why) == 0 &&
+	       !refused(ladder, info, memory, why);
 }
 
 void spri_ladder_climb(const struct spri_ladder *ladder, struct spri_gpu *gpu, void *base,

@@ -6,8 +6,10 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct spri_ladder usual(void)
 {
@@ -175,5 +177,56 @@ Test(ladder, an_iommu_is_named)
 	       NO_MODULE);
 	put_file("proc/cmdline", "quiet intel_iommu=on iommu=pt\n");
 	expect(&ladder, SPRI_RUNG_STAGING, "Bad address", NO_MODULE);
+	finish();
+}
+
+/* A configuration with an ACS capability behind another one. */
+static void put_config(const char *path, unsigned control)
+{
+	uint8_t config[512] = {0};
+	char whole[256];
+	FILE *file;
+
+	config[0x100] = 0x01; /* error reporting; the next at 0x140 */
+	config[0x103] = 0x14;
+	config[0x140] = 0x0d;
+	config[0x146] = (uint8_t)control;
+	put_file(path, "");
+	snprintf(whole, sizeof whole, "%s/%s", root, path);
+	file = fopen(whole, "w");
+	cr_assert_not_null(file);
+	cr_assert_eq(fwrite(config, 1, sizeof config, file), sizeof config);
+	fclose(file);
+}
+
+/* GPU 1 is below a switch that redirects, or does not. */
+Test(ladder, acs_is_named)
+{
+	static const char up[] = "sys/devices/pci0000:40/0000:40:01.0/config";
+	static const char down[] = "sys/devices/pci0000:40/0000:40:01.0/0000:4a:00.0/config";
+	static const char gpu_at[] = "pci0000:40/0000:40:01.0/0000:4a:00.0/0000:4b:00.0";
+	struct spri_ladder ladder;
+	char path[256], target[256];
+
+	begin();
+	ladder = usual();
+	nic.refuses[0] = -EFAULT;
+	snprintf(path, sizeof path, "sys/devices/%s/config", gpu_at);
+	put_config(path, 0x1f); /* its own: no bridge */
+	put_config(down, 0x00);
+	put_config(up, 0x13); /* validation, blocking, forwarding: no redirect */
+	put_file("sys/bus/pci/devices/.keep", "");
+	snprintf(path, sizeof path, "%s/sys/bus/pci/devices/0000:4b:00.0", root);
+	snprintf(target, sizeof target, "../../../devices/%s", gpu_at);
+	cr_assert_eq(symlink(target, path), 0);
+	expect(&ladder, SPRI_RUNG_STAGING, "Bad address", NO_MODULE);
+	put_config(up, 0x0c);
+	expect(&ladder, SPRI_RUNG_STAGING,
+	       "Bad address; ACS of bridge 0000:40:01.0 sends what devices say to each other up",
+	       NO_MODULE);
+	put_config(down, 0x04);
+	expect(&ladder, SPRI_RUNG_STAGING,
+	       "Bad address; ACS of bridge 0000:4a:00.0 sends what devices say to each other up",
+	       NO_MODULE);
 	finish();
 }
