@@ -171,9 +171,6 @@ static int check(const struct perf_options *options, struct ptp_config *c)
 			options, "--transport is '%s', must be verbs, tcp or auto", c->transport);
 	if (c->cuda_dmabuf && c->cuda == PTP_UNSET)
 		return perf_options_refuse(options, "--use_cuda_dmabuf needs --use_cuda");
-	if (c->cuda != PTP_UNSET && c->transport && !strcmp(c->transport, "tcp"))
-		return perf_options_refuse(options, "--use_cuda is for verbs, but --transport is "
-						    "tcp");
 	if (c->mtu != PTP_UNSET)
 		return perf_options_refuse(
 			options, "-m cannot be set: verbs takes the smaller one of the two "

@@ -197,7 +197,7 @@ int spr_endpoint_grant(struct spr_endpoint *endpoint, struct spr_memory *memory,
 	if (!endpoint || !memory || memory->context != endpoint->context || !out)
 		return SPR_EARGUMENT;
 	before = spri_context_enter(endpoint->context);
-	r = remember_gpu(endpoint, memory->registration);
+	r = memory->staging ? 0 : remember_gpu(endpoint, memory->registration);
 	if (r == 0)
 		r = endpoint->context->transport->grant(endpoint->conn, memory->region, &remote);
 	spri_context_leave(endpoint->context, before);
@@ -247,6 +247,23 @@ static int fill(struct spri_write *to, const struct spr_write *from)
 	return 0;
 }
 
+/* Pieces of staged memory come to where the transport finds them. Lock held. */
+static int take_staged(struct spri_write *to, const struct spr_write *from)
+{
+	for (unsigned i = 0; i < from->n_gather; i++) {
+		const struct spr_gather *piece = &from->gather[i];
+		int r;
+
+		if (!piece->memory || !piece->memory->staging)
+			continue;
+		r = spri_staging_take(piece->memory->staging, piece->base, piece->bytes,
+				      &to->gather[i].base);
+		if (r < 0)
+			return spri_trace(r);
+	}
+	return 0;
+}
+
 /* A post may meet the loss before its event was taken. Lock held. */
 static void explain(struct spr_endpoint *endpoint)
 {
@@ -267,8 +284,9 @@ int spr_endpoint_post(struct spr_endpoint *endpoint, const struct spr_write *wri
 	if (r < 0)
 		return spri_trace(r);
 	before = spri_context_enter(endpoint->context);
-	r = endpoint->lost ? endpoint->lost
-			   : endpoint->context->transport->post(endpoint->conn, &w);
+	r = endpoint->lost ? endpoint->lost : take_staged(&w, write);
+	if (r == 0)
+		r = endpoint->context->transport->post(endpoint->conn, &w);
 	if (spri_unlikely(r < 0))
 		explain(endpoint);
 	spri_context_leave(endpoint->context, before);

@@ -260,6 +260,7 @@ int spr_memory_register(struct spr_context *context, void *base, size_t bytes,
 {
 	const struct spri_log *before;
 	struct spr_memory *memory;
+	struct spri_text why;
 	int r;
 
 	if (!context || !base || bytes == 0 || (unsigned)access > SPR_ACCESS_REMOTE_WRITE || !out)
@@ -273,8 +274,15 @@ int spr_memory_register(struct spr_context *context, void *base, size_t bytes,
 			    access == SPR_ACCESS_REMOTE_WRITE ? SPRI_ACCESS_REMOTE_WRITE
 							      : SPRI_ACCESS_LOCAL,
 			    &memory->registration, &context->text);
-	if (r == SPRI_STAGE) /* endpoints write straight from and to memory */
-		r = SPR_EUNSUPPORTED;
+	if (r == SPRI_STAGE) {
+		why = context->text;
+		r = spri_staging_open(context, base, bytes,
+				      access == SPR_ACCESS_REMOTE_WRITE ? SPRI_ACCESS_REMOTE_WRITE
+									: SPRI_ACCESS_LOCAL,
+				      &memory->staging, &context->text);
+		if (r == 0)
+			spri_memory_staged(context, &why);
+	}
 	if (r < 0)
 		spri_logf(SPR_LOG_ERROR, "%s", context->text.s);
 	context->n_users += r == 0;
@@ -283,7 +291,8 @@ int spr_memory_register(struct spr_context *context, void *base, size_t bytes,
 		spri_free(memory);
 		return spri_trace(r);
 	}
-	memory->region = memory->registration->region;
+	memory->region = memory->staging ? spri_staging_region(memory->staging)
+					 : memory->registration->region;
 	*out = memory;
 	return 0;
 }
@@ -296,6 +305,7 @@ void spr_memory_unregister(struct spr_memory *memory)
 		return;
 	before = spri_context_enter(memory->context);
 	spri_memory_put(memory->context, memory->registration);
+	spri_staging_close(memory->staging);
 	memory->context->n_users--;
 	spri_context_leave(memory->context, before);
 	spri_free(memory);
@@ -303,6 +313,8 @@ void spr_memory_unregister(struct spr_memory *memory)
 
 const char *spr_memory_path(const struct spr_memory *memory)
 {
+	if (memory && memory->staging)
+		return spri_rung_name(SPRI_RUNG_STAGING);
 	if (!memory || !memory->registration->gpu)
 		return "host";
 	return spri_rung_name(memory->registration->rung);

@@ -6,6 +6,7 @@
 
 #include <context.h>
 #include <ladder.h>
+#include <staging.h>
 
 /* Positive result of spri_memory_get: a NIC does not reach it, it has to be staged. */
 #define SPRI_STAGE 2
@@ -50,8 +51,9 @@ int spri_memory_host(struct spr_context *context, void *base, size_t bytes, unsi
 /* What stands behind the public name. */
 struct spr_memory {
 	struct spr_context *context;
-	struct spri_registration *registration;
-	struct spri_region *region; /* its */
+	struct spri_registration *registration; /* NULL: staged */
+	struct spri_staging *staging;		/* owned; NULL: not staged */
+	struct spri_region *region;		/* its */
 };
 
 #endif

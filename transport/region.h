@@ -15,6 +15,9 @@ struct spri_region {
 	size_t bytes;
 	unsigned access; /* SPRI_ACCESS_* */
 	bool device;	 /* the processor cannot reach it */
+	/* called for what a peer wrote, before its notification; NULL: nobody asks */
+	int (*landed)(void *arg, void *at, size_t bytes);
+	void *landed_arg;
 };
 
 enum {
@@ -35,6 +38,12 @@ struct spri_memory {
 	bool device;
 	int dma_buf;
 	uint64_t offset;
+	/*
+	 * SPRI_CAP_LANDED: every write by a peer is told, when it is whole and before its NOTIFY.
+	 * Returns 0; negative: the connection is lost with it. NULL: nobody asks.
+	 */
+	int (*landed)(void *arg, void *at, size_t bytes);
+	void *landed_arg;
 };
 
 #endif

@@ -31,6 +31,8 @@ int spri_tcp_register(struct spri_port *base, const struct spri_memory *memory,
 	region->base.base = memory->base;
 	region->base.bytes = memory->bytes;
 	region->base.access = memory->access;
+	region->base.landed = memory->landed;
+	region->base.landed_arg = memory->landed_arg;
 	p->n_regions++;
 	*out = &region->base;
 	return 0;
@@ -50,8 +52,11 @@ void spri_tcp_unregister(struct spri_region *base)
 		for (unsigned i = 0; i < c->n_grants; i++)
 			if (c->grants[i].region == region)
 				c->grants[i].region = NULL;
-		if (c->receive.open && c->receive.left > 0 && c->receive.region == region)
+		if (!c->receive.open || c->receive.region != region)
+			continue;
+		if (c->receive.left > 0)
 			spri_tcp_refuse(c, SPR_EACCESS, SPRI_REFUSED_WITHDRAWN);
+		c->receive.region = NULL; /* all of it is there, and nobody is told */
 	}
 	p->n_regions--;
 	spri_free(region);

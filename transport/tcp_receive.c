@@ -79,6 +79,22 @@ static void on_frame(struct tcp_conn *c, const struct spri_frame *f)
 		spri_tcp_refuse(c, SPR_EPROTOCOL, SPRI_REFUSED_FRAME);
 }
 
+/* Whoever registered the memory hears what was written. False: the connection is lost. */
+static bool tell_landed(struct tcp_conn *c)
+{
+	const struct tcp_receive *in = &c->receive;
+	const struct spri_region *region = in->region ? &in->region->base : NULL;
+	size_t bytes = in->frame.length;
+	int r;
+
+	if (!region || !region->landed || bytes == 0)
+		return true;
+	r = region->landed(region->landed_arg, in->to - bytes, bytes);
+	if (r < 0)
+		spri_tcp_lose(c, r, "tcp: placing what the peer wrote: %s", spr_strerror(r));
+	return r >= 0;
+}
+
 /*
  * The payload of the open frame, as far as it is buffered. Returns true when it is whole and
  * reported.
@@ -97,6 +113,8 @@ static bool take_payload(struct tcp_conn *c, struct tcp_events *out)
 	if (in->left > 0)
 		return false;
 	in->open = false;
+	if (!tell_landed(c))
+		return false;
 	if (in->frame.flags & SPRI_FRAME_NOTIFY)
 		tcp_emit(out, c, SPRI_EVENT_NOTIFY)->immediate = in->frame.immediate;
 	return true;

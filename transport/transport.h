@@ -135,6 +135,8 @@ enum {
 	SPRI_CAP_REFUSALS = 2,
 	/* Memory of devices can be registered. */
 	SPRI_CAP_DEVICE_MEMORY = 4,
+	/* It knows where a peer wrote, and tells (struct spri_memory, landed). */
+	SPRI_CAP_LANDED = 8,
 };
 
 /* Counters of a port, since listen(). */

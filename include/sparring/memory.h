@@ -20,9 +20,10 @@ enum spr_access {
 
 /*
  * Registers `bytes` bytes at `base` with the context's transport. The memory is lent until
- * spr_memory_unregister. `base` may be a CUDA device pointer, if the NIC reaches GPU memory: by
- * dma-buf, or by the module nvidia_peermem; spr_info says whether, and why not. The CUDA context of
- * the calling thread stays as it is. Ownership: *out is given. Blocks: no.
+ * spr_memory_unregister. `base` may be a CUDA device pointer. RDMA: if the NIC reaches GPU memory,
+ * by dma-buf or by the module nvidia_peermem; spr_info says whether, and why not. tcp: through a
+ * pinned copy of its length; posts then block while their bytes are copied. The CUDA context of the
+ * calling thread stays as it is. Ownership: *out is given. Blocks: no.
  * Returns: 0; SPR_EARGUMENT (also: GPU memory of more than one allocation); SPR_EUNSUPPORTED: no
  * NIC reaches this GPU memory; -ENOMEM (on RDMA devices also: the locked-memory limit), negative
  * errno. spr_context_error has the reasons.
@@ -55,8 +56,8 @@ SPR_API void spr_memory_free(struct spr_context *context, void *p, size_t bytes)
 SPR_API int spr_memory_copy(struct spr_context *context, void *to, const void *from, size_t bytes);
 
 /*
- * How the NIC reaches it: "host", or for the memory of a GPU "dma-buf" or "peer memory". Static
- * storage.
+ * How it is reached: "host", or for the memory of a GPU "dma-buf", "peer memory" or "staging".
+ * Static storage.
  */
 SPR_API const char *spr_memory_path(const struct spr_memory *memory);
 

@@ -336,7 +336,7 @@ Test(registration, every_allocation_fails_in_turn)
 
 /* ---- the public function, over tcp ---- */
 
-Test(registration, tcp_refuses_with_the_reason)
+Test(registration, tcp_stages)
 {
 	struct spr_context_options options = {.size = sizeof options, .transport = "tcp"};
 	struct spr_context *tcp = NULL;
@@ -344,9 +344,24 @@ Test(registration, tcp_refuses_with_the_reason)
 
 	begin();
 	cr_assert_eq(spr_context_open(&options, &tcp), 0);
+	cr_assert_eq(spr_memory_register(tcp, memory, 100, SPR_ACCESS_LOCAL, &registered), 0);
+	cr_assert_str_eq(spr_memory_path(registered), "staging");
+	spr_memory_unregister(registered);
+	registered = NULL;
+	setenv("EMU_CUDA_FAIL", "cuMemHostAlloc:1:2", 1);
+	cr_assert_eq(spr_memory_register(tcp, memory, 100, SPR_ACCESS_REMOTE_WRITE, &registered),
+		     -ENOMEM);
+	unsetenv("EMU_CUDA_FAIL");
+	cr_assert(strstr(spr_context_error(tcp), "staging 100 bytes"), "got '%s'",
+		  spr_context_error(tcp));
+	cr_assert_null(registered);
+	spr_context_close(tcp);
+	setenv("SPR_GPUDIRECT", "require", 1);
+	cr_assert_eq(spr_context_open(&options, &tcp), 0);
 	cr_assert_eq(spr_memory_register(tcp, memory, 100, SPR_ACCESS_LOCAL, &registered),
 		     SPR_EUNSUPPORTED);
-	cr_assert_str_eq(spr_context_error(tcp), "tcp moves host memory only");
+	cr_assert_str_eq(spr_context_error(tcp), "SPR_GPUDIRECT is 'require', but: tcp moves host "
+						 "memory only");
 	cr_assert_null(registered);
 	spr_context_close(tcp);
 	finish();
