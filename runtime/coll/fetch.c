@@ -36,8 +36,11 @@ struct spri_fetch {
 	struct spri_gpu_stream *stream;
 	void *theirs;
 	struct piece first, second; /* dense, indices, mask; values, flags of segments */
-	uint64_t n_missing; /* dense: segments whose flag was up when it was last looked at */
-	float *out;	    /* dense: (device) the caller's */
+	/*
+	 * dense: so many segments, in an order that begins before first_segment; n_here are there
+	 */
+	uint64_t n_segments, first_segment, n_here;
+	float *out; /* dense: (device) the caller's */
 };
 
 static int make(struct spri_fetch *f, struct piece *piece, uint64_t bytes)
@@ -95,9 +98,13 @@ static void put_back(struct spri_op *op)
 	}
 }
 
-static uint64_t n_segments(const struct spri_op *op)
+/*
+ * Segments come in the order of their numbers, downwards from first_segment and around: the one in
+ * place p of that order, and, since it is its own inverse, the place of one.
+ */
+static uint64_t in_order(const struct spri_fetch *f, uint64_t p)
 {
-	return (op->count + SEGMENT - 1) / SEGMENT;
+	return (f->first_segment + 2 * f->n_segments - 1 - p) % f->n_segments;
 }
 
 /* Are these elements there? What a device that failed will not bring is reported instead. */
@@ -107,18 +114,18 @@ static bool there(struct spri_op *op, uint64_t base, uint64_t n)
 	const _Atomic uint32_t *flag = f->second.host;
 	int r;
 
-	if (n == 0 || f->n_missing == 0)
+	if (n == 0 || !spri_fetch_pending(op))
 		return true;
-	f->n_missing = 0;
-	for (uint64_t i = 0; i < n_segments(op); i++)
-		f->n_missing += atomic_load_explicit(&flag[i], memory_order_acquire) != 0;
+	while (spri_fetch_pending(op) &&
+	       atomic_load_explicit(&flag[in_order(f, f->n_here)], memory_order_acquire) == 0)
+		f->n_here++;
 	for (uint64_t i = base / SEGMENT; i <= (base + n - 1) / SEGMENT; i++) {
-		if (atomic_load_explicit(&flag[i], memory_order_acquire) == 0)
+		if (in_order(f, i) < f->n_here)
 			continue;
 		r = spri_gpu_idle(f->stream);
 		if (r >= 0)
 			return false;
-		f->n_missing = 0;
+		f->n_here = f->n_segments;
 		spri_op_report(op, explain(op, r), op->comm->rank, SPRI_NO_INDEX);
 		return true;
 	}
@@ -139,9 +146,8 @@ static int bring_segment(struct spri_op *op, const float *from, uint64_t i)
 static int fetch_dense(struct spri_op *op)
 {
 	struct spri_fetch *f = op->fetch;
-	uint32_t n_ranks = op->comm->n_ranks;
+	uint64_t n = (op->count + SEGMENT - 1) / SEGMENT, end;
 	const float *from = op->in;
-	uint64_t n = n_segments(op), first;
 	int r = make(f, &f->first, op->count * sizeof *op->in);
 
 	if (r == 0)
@@ -153,12 +159,12 @@ static int fetch_dense(struct spri_op *op)
 	op->in = op->out = f->first.host;
 	op->on_done = put_back;
 	op->there = there;
-	f->n_missing = n;
+	f->n_segments = n;
 	/* the ring sends this rank's block, then adds to the one before, and so on downwards */
-	first = spri_ring_offset(op->count, n_ranks, op->comm->rank + 1);
-	first = (first + SEGMENT - 1) / SEGMENT;
-	for (uint64_t i = 0; i < n && r == 0; i++)
-		r = bring_segment(op, from, (first + 2 * n - 1 - i) % n);
+	end = spri_ring_offset(op->count, op->comm->n_ranks, op->comm->rank + 1);
+	f->first_segment = (end + SEGMENT - 1) / SEGMENT;
+	for (uint64_t p = 0; p < n && r == 0; p++)
+		r = bring_segment(op, from, in_order(f, p));
 	/* simulated time would run ahead of the device's */
 	if (r == 0 && op->comm->context->sim)
 		r = spri_gpu_sync(f->stream);
@@ -167,7 +173,7 @@ static int fetch_dense(struct spri_op *op)
 
 bool spri_fetch_pending(const struct spri_op *op)
 {
-	return op->fetch && op->fetch->n_missing > 0;
+	return op->fetch && op->fetch->n_here < op->fetch->n_segments;
 }
 
 static int fetch_list(struct spri_op *op)
