@@ -23,8 +23,8 @@
 /* A list in memory that a NIC reads, and the host does not (a GPU's): raw32 of base 0. */
 struct spri_near {
 	struct spri_region *region; /* of both arrays; NULL: there is no such list */
-	const uint32_t *index;
-	const float *value;
+	uint32_t *index;
+	float *value;
 };
 
 struct spri_stream {

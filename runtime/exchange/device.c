@@ -23,8 +23,6 @@
 #include <internal/alloc.h>
 #include <internal/bits.h>
 #include <internal/clock.h>
-#include <math.h>
-#include <registration.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -119,19 +117,16 @@ static int select_sparse(struct spr_exchange *exchange, struct exchange_part *pa
 		.threshold = part->threshold,
 		.index = part->there.index,
 		.value = part->there.value,
+		.near_index = part->near.index,
+		.near_value = part->near.value,
 		.chunk = CHUNK,
 		.flag = (void *)d->flags.there,
 		.sequence = next_sequence(d),
 		.result = (void *)d->word.there,
 	};
 	double norm;
-	int r;
+	int r = spri_gpu_select(d->select, &s);
 
-	if (part->near) {
-		s.near_index = part->near_memory;
-		s.near_value = (float *)(s.near_index + part->near_room);
-	}
-	r = spri_gpu_select(d->select, &s);
 	part->now.ahead_key = 1; /* what comes has been cut exactly */
 	if (r == 0)
 		r = await(exchange, part, &result->done, n_chunks);
@@ -365,7 +360,6 @@ static const struct exchange_place place_device = {
 
 int spri_device_open(struct spr_exchange *exchange, const struct spr_exchange_options *options)
 {
-	uint64_t most = spri_density_k(1, exchange->n);
 	struct exchange_device *d = spri_zalloc(sizeof *d);
 	int r = d ? 0 : -ENOMEM;
 
@@ -387,7 +381,7 @@ int spri_device_open(struct spr_exchange *exchange, const struct spr_exchange_op
 				  SPRI_STAGE_PIECES * SPRI_STAGE_PIECE *
 					  (sizeof(uint64_t) + sizeof(float)));
 	if (r == 0)
-		r = spri_area_fit(d, &d->flags, (most / CHUNK + 1) * sizeof(uint32_t));
+		r = spri_area_fit(d, &d->flags, (exchange->n / CHUNK + 1) * sizeof(uint32_t));
 	return spri_trace(r);
 }
 

@@ -40,12 +40,13 @@ void spri_area_free(struct exchange_device *d, struct area *area);
 
 /* ---- device_memory.c: likewise, slots ---- */
 
-int spri_device_alloc(struct spr_exchange *exchange, size_t bytes, float **out);
+int spri_device_alloc(struct spr_exchange *exchange, size_t bytes, float **out) SPRI_MUST;
 void spri_device_free(struct spr_exchange *exchange, float *v, size_t bytes);
-int spri_device_alloc_host(struct spr_exchange *exchange, size_t bytes, float **out);
+int spri_device_alloc_host(struct spr_exchange *exchange, size_t bytes, float **out) SPRI_MUST;
 void spri_device_free_host(struct spr_exchange *exchange, float *v, size_t bytes);
 void spri_device_unfit(struct spr_exchange *exchange, struct exchange_part *part);
-int spri_device_fit(struct spr_exchange *exchange, struct exchange_part *part, uint64_t n);
+int spri_device_fit(struct spr_exchange *exchange, struct exchange_part *part,
+		    uint64_t n) SPRI_MUST;
 
 /* ---- device_commit.c: slots of struct exchange_place that run under the lock ---- */
 

@@ -69,8 +69,8 @@ int spri_device_alloc_host(struct spr_exchange *exchange, size_t bytes, float **
 	void *host, *there;
 	int r;
 
-	if (!all_dense(
-		    exchange)) { /* a few layers of many: pages that are not touched cost nothing */
+	/* a few layers of many: pages that are not touched cost nothing */
+	if (!all_dense(exchange)) {
 		*out = spri_alloc_pages(bytes);
 		return *out ? 0 : -ENOMEM;
 	}
@@ -91,13 +91,10 @@ void spri_device_free_host(struct spr_exchange *exchange, float *v, size_t bytes
 /* Memory freed under a registration would be another one, later. */
 static void drop_near(struct spr_exchange *exchange, struct exchange_part *part)
 {
-	if (part->near)
-		spri_memory_put(exchange->comm->context, part->near);
-	if (part->near_memory)
-		spri_gpu_free(exchange->device->gpu, part->near_memory);
-	part->near = NULL;
-	part->near_memory = NULL;
-	part->near_room = 0;
+	spri_memory_put(exchange->comm->context, part->near_registration);
+	spri_gpu_free(exchange->device->gpu, part->near.index);
+	part->near_registration = NULL;
+	part->near = (struct spri_near){NULL, NULL, NULL};
 }
 
 void spri_device_unfit(struct spr_exchange *exchange, struct exchange_part *part)
@@ -143,22 +140,25 @@ static int fit_near(struct spr_exchange *exchange, struct exchange_part *part, u
 	struct spr_context *context = exchange->comm->context;
 	size_t bytes = n * (sizeof(uint32_t) + sizeof(float));
 	struct spri_text why = {""};
+	void *memory;
 	int r;
 
 	drop_near(exchange, part);
 	if (!spri_part_streams(exchange, part) || part->count > UINT64_C(1) << 32 ||
 	    spri_list_codec(exchange->codec) != SPRI_CODEC_RAW32)
 		return 0;
-	r = spri_gpu_alloc(exchange->device->gpu, bytes, &part->near_memory);
+	r = spri_gpu_alloc(exchange->device->gpu, bytes, &memory);
 	if (r < 0)
 		return spri_trace(r);
-	part->near_room = n;
-	r = spri_memory_get(context, part->near_memory, bytes, SPRI_ACCESS_LOCAL, &part->near,
+	r = spri_memory_get(context, memory, bytes, SPRI_ACCESS_LOCAL, &part->near_registration,
 			    &why);
-	if (r == 0)
+	if (r == 0) {
+		part->near.region = part->near_registration->region;
+		part->near.index = memory;
+		part->near.value = (float *)(part->near.index + n);
 		return 0;
-	part->near = NULL;
-	drop_near(exchange, part);
+	}
+	spri_gpu_free(exchange->device->gpu, memory);
 	if (r == SPRI_STAGE) {
 		spri_memory_staged(context, &why);
 		return 0;
@@ -194,8 +194,7 @@ int spri_device_fit(struct spr_exchange *exchange, struct exchange_part *part, u
 	part->there.value = there;
 	list->capacity = part->there.capacity = n;
 	r = fit_near(exchange, part, n);
-	if (r < 0)
-		spri_device_unfit(exchange,
-				  part); /* as if there were no list, for the next step, too */
+	if (r < 0) /* as if there were no list, for the next step, too */
+		spri_device_unfit(exchange, part);
 	return spri_trace(r);
 }

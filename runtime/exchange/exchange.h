@@ -79,10 +79,9 @@ struct exchange_part {
 	uint32_t last_cut;
 	int64_t rise;
 	struct exchange_steering steering; /* masked */
-	/* device: a list for NICs, of near_room entries, and what registered it; mostly none */
-	struct spri_registration *near;
-	void *near_memory;
-	uint64_t near_room;
+	/* device: a list for NICs, owned, and what registered it; mostly none */
+	struct spri_near near;
+	struct spri_registration *near_registration;
 	struct spri_list there;	   /* device: the arrays of `selected` as the device sees them */
 	struct spri_list selected; /* scratch, lent to the operation; owned. masked: no values */
 	struct spri_stream stream; /* its lists are owned; lent to the operation */

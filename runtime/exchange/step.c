@@ -22,7 +22,6 @@
 #include <errno.h>
 #include <internal/bits.h>
 #include <internal/clock.h>
-#include <registration.h>
 
 #include "exchange.h"
 
@@ -165,17 +164,6 @@ static void part_done(struct spri_op *op)
 
 /* ---- launching ---- */
 
-/* The selected once more, where a NIC may read them. */
-static struct spri_near near_of(const struct exchange_part *part)
-{
-	const uint32_t *index = part->near_memory;
-
-	if (!part->near)
-		return (struct spri_near){NULL, NULL, NULL};
-	return (struct spri_near){part->near->region, index,
-				  (const float *)(index + part->near_room)};
-}
-
 static void fill_op(const struct spr_exchange *exchange, struct exchange_part *part, int status)
 {
 	struct spri_op *op = part->op;
@@ -200,7 +188,7 @@ static void fill_op(const struct spr_exchange *exchange, struct exchange_part *p
 		op->streamed = spri_part_streams(exchange, part);
 		if (op->streamed && status == 0) {
 			part->stream.open = true;
-			part->stream.near = near_of(part);
+			part->stream.near = part->near;
 			part->stream.found.count = 0;
 			op->stream = &part->stream;
 			return;
