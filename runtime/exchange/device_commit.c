@@ -90,13 +90,19 @@ static int next_piece(struct exchange_device *d, struct piece *out)
 	return 0;
 }
 
-/* How a piece is used: for n entries of a vector. */
-typedef int (*use_fn)(struct spr_exchange *exchange, const struct piece *piece, float *vector,
-		      uint64_t n);
+/* What is done with a list: with n entries of it, from `at` on, in a piece. */
+struct use {
+	int (*piece)(struct spr_exchange *exchange, const struct use *use,
+		     const struct piece *piece, uint64_t at, uint64_t n);
+	float *vector;		    /* (device) what the indices count in */
+	float factor;		    /* update */
+	float *to;		    /* gather: where the values go */
+	struct exchange_part *part; /* take_out */
+};
 
 /* A list goes piece by piece to its use; value NULL: indices alone. */
-static int use_list(struct spr_exchange *exchange, const struct spri_list *list, float *vector,
-		    use_fn use)
+static int use_list(struct spr_exchange *exchange, const struct spri_list *list,
+		    const struct use *use)
 {
 	struct piece piece;
 	int r = 0;
@@ -110,115 +116,92 @@ static int use_list(struct spr_exchange *exchange, const struct spri_list *list,
 		memcpy(piece.index, list->index + at, n * sizeof *piece.index);
 		if (list->value)
 			memcpy(piece.value, list->value + at, n * sizeof *piece.value);
-		r = use(exchange, &piece, vector, n);
+		r = use->piece(exchange, use, &piece, at, n);
 	}
 	return spri_trace(r);
 }
 
 /* The piece's values become those of the vector at its indices. */
-static int gather_piece(struct exchange_device *d, const struct piece *piece, const float *vector,
+static int fetch_values(struct exchange_device *d, const struct use *use, const struct piece *piece,
 			uint64_t n)
 {
-	int r = spri_gpu_gather(d->side, piece->value_there, vector, piece->index_there, n);
+	int r = spri_gpu_gather(d->side, piece->value_there, use->vector, piece->index_there, n);
 
 	return r == 0 ? spri_gpu_sync(d->side) : spri_trace(r);
 }
 
+static int gather_piece(struct spr_exchange *exchange, const struct use *use,
+			const struct piece *piece, uint64_t at, uint64_t n)
+{
+	int r = fetch_values(exchange->device, use, piece, n);
+
+	if (r == 0)
+		memcpy(use->to + at, piece->value, n * sizeof *use->to);
+	return spri_trace(r);
+}
+
 int spri_device_gather(struct spri_op *op, const uint64_t *index, uint64_t n, float *to)
 {
+	const struct spri_list list = {.index = (uint64_t *)(uintptr_t)index, .count = n};
+	const struct use use = {
+		.piece = gather_piece, .vector = (float *)(uintptr_t)op->in, .to = to};
 	struct spr_exchange *exchange = op->on_done_arg;
-	struct piece piece;
-	int r = 0;
+	int r = use_list(exchange, &list, &use);
 
-	for (uint64_t at = 0; at < n && r == 0; at += PIECE) {
-		uint64_t m = spri_min_u64(n - at, PIECE);
-
-		r = next_piece(exchange->device, &piece);
-		if (r < 0)
-			break;
-		memcpy(piece.index, index + at, m * sizeof *index);
-		r = gather_piece(exchange->device, &piece, op->in, m);
-		if (r == 0)
-			memcpy(to + at, piece.value, m * sizeof *to);
-	}
 	note(exchange, r);
 	return spri_trace(r);
 }
 
-static int zero_piece(struct spr_exchange *exchange, const struct piece *piece, float *vector,
-		      uint64_t n)
+/* Leaves residual and, factor masking, velocity. */
+static int take_piece(struct spr_exchange *exchange, const struct use *use,
+		      const struct piece *piece, uint64_t at, uint64_t n)
 {
-	return spri_gpu_scatter(exchange->device->side, vector, piece->index_there, NULL, n, 0);
+	struct spri_gpu_stream *side = exchange->device->side;
+	struct exchange_part *part = use->part;
+	int r = fetch_values(exchange->device, use, piece, n);
+
+	(void)at;
+	for (uint64_t i = 0; i < n && r == 0; i++)
+		part->now.sent_squares += (double)piece->value[i] * (double)piece->value[i];
+	if (r == 0)
+		r = spri_gpu_scatter(side, use->vector, piece->index_there, NULL, n, 0);
+	if (r == 0 && exchange->velocity)
+		r = spri_gpu_scatter(side, exchange->velocity + part->offset, piece->index_there,
+				     NULL, n, 0);
+	return spri_trace(r);
 }
 
 void spri_device_take_out(struct spr_exchange *exchange, struct exchange_part *part)
 {
-	float *residual = exchange->residual + part->offset;
-	const struct spri_list *sum = &part->op->sum;
-	const struct spri_list indices = {.index = sum->index, .count = sum->count};
-	struct piece piece;
-	int r = 0;
+	const struct spri_list indices = {.index = part->op->sum.index,
+					  .count = part->op->sum.count};
+	const struct use use = {
+		.piece = take_piece, .vector = exchange->residual + part->offset, .part = part};
 
-	for (uint64_t at = 0; at < sum->count && r == 0; at += PIECE) {
-		uint64_t n = spri_min_u64(sum->count - at, PIECE);
-
-		r = next_piece(exchange->device, &piece);
-		if (r < 0)
-			break;
-		memcpy(piece.index, sum->index + at, n * sizeof *piece.index);
-		r = gather_piece(exchange->device, &piece, residual, n);
-		for (uint64_t i = 0; i < n && r == 0; i++)
-			part->now.sent_squares += (double)piece.value[i] * (double)piece.value[i];
-		if (r == 0)
-			r = zero_piece(exchange, &piece, residual, n);
-	}
-	if (r == 0 && exchange->velocity) /* factor masking */
-		r = use_list(exchange, &indices, exchange->velocity + part->offset, zero_piece);
-	note(exchange, r);
+	note(exchange, use_list(exchange, &indices, &use));
 }
 
-static int set_piece(struct spr_exchange *exchange, const struct piece *piece, float *vector,
-		     uint64_t n)
-{
-	return spri_gpu_scatter(exchange->device->side, vector, piece->index_there,
-				piece->value_there, n, 1);
-}
-
+/* The device reads them where it wrote them. */
 void spri_device_put_back(struct spr_exchange *exchange, struct exchange_part *part)
 {
-	const struct spri_list *sent = &part->selected, *sum = &part->op->sum;
-	float *residual = exchange->residual + part->offset;
-	uint64_t i = 0, j = 0, n = 1;
-	struct piece piece;
-	int r = 0;
-
-	while (n > 0 && r == 0) {
-		r = next_piece(exchange->device, &piece);
-		for (n = 0; r == 0 && n < PIECE && i < sent->count; i++) {
-			while (j < sum->count && sum->index[j] < sent->index[i])
-				j++;
-			if (j < sum->count && sum->index[j] == sent->index[i])
-				continue;
-			piece.index[n] = sent->index[i];
-			piece.value[n++] = sent->value[i];
-		}
-		if (r == 0 && n > 0)
-			r = set_piece(exchange, &piece, residual, n);
-	}
-	note(exchange, r);
+	note(exchange,
+	     spri_gpu_scatter(exchange->device->side, exchange->residual + part->offset,
+			      part->there.index, part->there.value, part->selected.count, 1));
 }
 
-static int adopt_piece(struct spr_exchange *exchange, const struct piece *piece, float *vector,
-		       uint64_t n)
+static int adopt_piece(struct spr_exchange *exchange, const struct use *use,
+		       const struct piece *piece, uint64_t at, uint64_t n)
 {
-	return spri_gpu_adopt(exchange->device->side, vector, piece->index_there,
+	(void)at;
+	return spri_gpu_adopt(exchange->device->side, use->vector, piece->index_there,
 			      piece->value_there, n, exchange->policy);
 }
 
 void spri_device_adopt(struct spr_exchange *exchange, struct exchange_part *part)
 {
-	note(exchange, use_list(exchange, &part->op->adopted, exchange->residual + part->offset,
-				adopt_piece));
+	const struct use use = {.piece = adopt_piece, .vector = exchange->residual + part->offset};
+
+	note(exchange, use_list(exchange, &part->op->adopted, &use));
 }
 
 /* The average of a dense part, with momentum, straight to the update. */
@@ -250,22 +233,22 @@ static int update_dense(struct spr_exchange *exchange, const struct exchange_par
 	return spri_trace(r);
 }
 
-static int update_piece(struct spr_exchange *exchange, const struct piece *piece, float *vector,
-			uint64_t n)
+static int update_piece(struct spr_exchange *exchange, const struct use *use,
+			const struct piece *piece, uint64_t at, uint64_t n)
 {
-	float factor = 1.0f / (float)exchange->comm->n_ranks;
-
-	return spri_gpu_scatter(exchange->device->side, vector, piece->index_there,
-				piece->value_there, n, factor);
+	(void)at;
+	return spri_gpu_scatter(exchange->device->side, use->vector, piece->index_there,
+				piece->value_there, n, use->factor);
 }
 
-static int update_sparse(struct spr_exchange *exchange)
+static int update_sparse(struct spr_exchange *exchange, float factor)
 {
+	const struct use use = {
+		.piece = update_piece, .vector = exchange->update, .factor = factor};
 	int r = spri_gpu_zero(exchange->device->side, exchange->update,
 			      exchange->n * sizeof *exchange->update);
 
-	return r == 0 ? use_list(exchange, &exchange->sum, exchange->update, update_piece)
-		      : spri_trace(r);
+	return r == 0 ? use_list(exchange, &exchange->sum, &use) : spri_trace(r);
 }
 
 int spri_device_update(struct spr_exchange *exchange, float factor)
@@ -282,7 +265,7 @@ int spri_device_update(struct spr_exchange *exchange, float factor)
 	int r = 0;
 
 	if (exchange->update && exchange->algo->kind != SPRI_ALGO_DENSE)
-		r = update_sparse(exchange);
+		r = update_sparse(exchange, factor);
 	for (size_t i = 0; exchange->update && i < exchange->n_parts && r == 0; i++)
 		if (exchange->parts[i].algo->kind == SPRI_ALGO_DENSE)
 			r = update_dense(exchange, &exchange->parts[i], factor);

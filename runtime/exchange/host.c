@@ -246,19 +246,13 @@ static void host_adopt(struct spr_exchange *exchange, struct exchange_part *part
 	}
 }
 
-/* The published rule: what this rank sent and the result does not name is put back. */
+/* Selection left zeros there. */
 static void host_put_back(struct spr_exchange *exchange, struct exchange_part *part)
 {
-	const struct spri_list *sent = &part->selected, *sum = &part->op->sum;
-	float *residual = exchange->residual + part->offset;
-	uint64_t j = 0;
+	const struct spri_list *back = &part->selected;
 
-	for (uint64_t i = 0; i < sent->count; i++) {
-		while (j < sum->count && sum->index[j] < sent->index[i])
-			j++;
-		if (j == sum->count || sum->index[j] != sent->index[i])
-			residual[sent->index[i]] = sent->value[i]; /* selection left zero there */
-	}
+	spri_kernels()->scatter(exchange->residual + part->offset, 0, back->index, back->value,
+				back->count, 1);
 }
 
 /* The average of a dense part, with momentum, straight to the update. */

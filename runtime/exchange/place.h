@@ -40,7 +40,7 @@ struct exchange_place {
 	 * leave residual and velocity; their squares go to part->now.sent_squares
 	 */
 	void (*take_out)(struct spr_exchange *exchange, struct exchange_part *part);
-	/* published: what this rank sent and the sum does not name returns to the residual */
+	/* published: part->selected, by now what the sum does not name, returns to the residual */
 	void (*put_back)(struct spr_exchange *exchange, struct exchange_part *part);
 	/* residual[index] += value for what fell to this rank */
 	void (*adopt)(struct spr_exchange *exchange, struct exchange_part *part);

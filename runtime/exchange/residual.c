@@ -263,6 +263,22 @@ static void expect_cut(struct exchange_part *part)
 	part->last_cut = part->now.cut_key;
 }
 
+/* The published rule: of what this rank sent, what the result does not name is put back. */
+static void keep_unnamed(struct spri_list *sent, const struct spri_list *sum)
+{
+	uint64_t j = 0, n = 0;
+
+	for (uint64_t i = 0; i < sent->count; i++) {
+		while (j < sum->count && sum->index[j] < sent->index[i])
+			j++;
+		if (j < sum->count && sum->index[j] == sent->index[i])
+			continue;
+		sent->index[n] = sent->index[i];
+		sent->value[n++] = sent->value[i];
+	}
+	sent->count = n;
+}
+
 static void commit_sparse(struct spr_exchange *exchange, struct exchange_part *part)
 {
 	const struct exchange_place *place = exchange->place;
@@ -273,10 +289,12 @@ static void commit_sparse(struct spr_exchange *exchange, struct exchange_part *p
 		place->take_out(exchange, part);
 		spri_importance_steer(exchange, part);
 	}
-	if (exchange->published)
+	if (exchange->published) {
+		keep_unnamed(&part->selected, &part->op->sum);
 		place->put_back(exchange, part);
-	else
+	} else {
 		place->adopt(exchange, part);
+	}
 	exchange->sent_squares += part->now.sent_squares;
 	append_sum(exchange, part);
 }
