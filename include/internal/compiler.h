@@ -23,6 +23,13 @@
 #define spri_countof(array) (sizeof(array) / sizeof((array)[0]))
 #define spri_container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
+/* Before functions that kernels on GPUs call, too. */
+#ifdef __CUDACC__
+#define SPRI_ON_DEVICE __host__ __device__
+#else
+#define SPRI_ON_DEVICE
+#endif
+
 /* 1 when built under ThreadSanitizer: fibers must then be announced to it (runtime/sim.c). */
 #if defined(__SANITIZE_THREAD__)
 #define SPRI_TSAN 1

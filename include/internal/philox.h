@@ -10,8 +10,8 @@
 #include <internal/compiler.h>
 
 /* The 128 bits that belong to (key, counter), as four words. */
-static inline void spri_philox4(uint64_t key, uint64_t counter_lo, uint64_t counter_hi,
-				uint32_t out[4])
+SPRI_ON_DEVICE static inline void spri_philox4(uint64_t key, uint64_t counter_lo,
+					       uint64_t counter_hi, uint32_t out[4])
 {
 	uint32_t x0 = (uint32_t)counter_lo, x1 = (uint32_t)(counter_lo >> 32);
 	uint32_t x2 = (uint32_t)counter_hi, x3 = (uint32_t)(counter_hi >> 32);

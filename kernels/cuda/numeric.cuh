@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SPDX-FileCopyrightText: The Sparring authors */
 /*
- * One element on the device: the arithmetic of scalar.h, and of philox.h, with the same bits.
+ * One element on the device: the arithmetic of scalar.h, with the same bits.
  * Products and sums are rounded one by one whatever the compiler would like to contract.
  */
 #ifndef SPRI_NUMERIC_CUH
 #define SPRI_NUMERIC_CUH
 
 #include <cuda/cuda.cuh>
+#include <internal/philox.h>
 
 #include <kernel.h>
 
@@ -60,34 +61,6 @@ static __device__ __forceinline__ void spri_found_report(const struct spri_found
 	spri_atomic_min(&finite->bad_index, found->bad_index);
 	if (found->dropped)
 		spri_atomic_add(&finite->dropped, found->dropped);
-}
-
-/* ---- Philox4x32-10 ---- */
-
-static __device__ __forceinline__ void spri_philox4(uint64_t key, uint64_t counter_lo,
-						    uint64_t counter_hi, uint32_t out[4])
-{
-	uint32_t x0 = (uint32_t)counter_lo, x1 = (uint32_t)(counter_lo >> 32);
-	uint32_t x2 = (uint32_t)counter_hi, x3 = (uint32_t)(counter_hi >> 32);
-	uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-
-	for (int round = 0; round < 10; round++) {
-		uint64_t p0 = (uint64_t)0xD2511F53u * x0;
-		uint64_t p1 = (uint64_t)0xCD9E8D57u * x2;
-		uint32_t y0 = (uint32_t)(p1 >> 32) ^ x1 ^ k0;
-		uint32_t y2 = (uint32_t)(p0 >> 32) ^ x3 ^ k1;
-
-		x1 = (uint32_t)p1;
-		x3 = (uint32_t)p0;
-		x0 = y0;
-		x2 = y2;
-		k0 += 0x9E3779B9u;
-		k1 += 0xBB67AE85u;
-	}
-	out[0] = x0;
-	out[1] = x1;
-	out[2] = x2;
-	out[3] = x3;
 }
 
 #endif
