@@ -11,13 +11,14 @@
 
 #include <errno.h>
 #include <internal/alloc.h>
+#include <mapped.h>
 
 struct spri_staging {
 	struct spr_context *context;
 	struct spri_gpu *gpu; /* owned, as all but device */
 	struct spri_gpu_stream *stream;
-	uint8_t *host, *there; /* the pinned copy */
-	uint8_t *device;       /* what it stands for */
+	struct spri_mapped pinned; /* the copy */
+	uint8_t *device;	   /* what it stands for */
 	size_t bytes;
 	struct spri_region *region;
 };
@@ -39,13 +40,12 @@ static int landed(void *arg, void *at, size_t bytes)
 {
 	struct spri_staging *s = arg;
 
-	return copy(s, s->device + ((uint8_t *)at - s->host), at, bytes);
+	return copy(s, s->device + ((uint8_t *)at - s->pinned.host), at, bytes);
 }
 
 static int make(struct spri_staging *s, void *base, size_t bytes, struct spri_text *text)
 {
 	struct spri_gpu_pointer pointer;
-	void *host, *there;
 	int r;
 
 	spri_gpu_pointer(base, &pointer);
@@ -53,11 +53,9 @@ static int make(struct spri_staging *s, void *base, size_t bytes, struct spri_te
 	if (r == 0)
 		r = spri_gpu_stream_create(s->gpu, &s->stream);
 	if (r == 0)
-		r = spri_gpu_alloc_mapped(s->gpu, bytes, &host, &there);
+		r = spri_mapped_fit(s->gpu, &s->pinned, bytes);
 	if (r < 0)
 		return spri_trace(r);
-	s->host = host;
-	s->there = there;
 	s->device = base;
 	s->bytes = bytes;
 	return 0;
@@ -77,7 +75,7 @@ int spri_staging_open(struct spr_context *context, void *base, size_t bytes, uns
 		return spri_trace(-ENOMEM);
 	s->context = context;
 	r = make(s, base, bytes, text);
-	memory.base = s->host;
+	memory.base = s->pinned.host;
 	memory.landed_arg = s;
 	if (r == 0)
 		r = context->transport->register_(context->port, &memory, &s->region, text);
@@ -96,8 +94,7 @@ void spri_staging_close(struct spri_staging *s)
 		return;
 	s->context->transport->unregister(s->region);
 	spri_gpu_stream_destroy(s->stream);
-	if (s->host)
-		spri_gpu_free_mapped(s->gpu, s->host);
+	spri_mapped_free(s->gpu, &s->pinned);
 	spri_gpu_close(s->gpu);
 	spri_free(s);
 }
@@ -114,6 +111,6 @@ int spri_staging_take(struct spri_staging *s, const void *base, size_t bytes, co
 	if ((uintptr_t)base < (uintptr_t)s->device || offset > s->bytes ||
 	    bytes > s->bytes - offset)
 		return SPR_EARGUMENT;
-	*host = s->host + offset;
-	return bytes == 0 ? 0 : copy(s, s->host + offset, base, bytes);
+	*host = s->pinned.host + offset;
+	return bytes == 0 ? 0 : copy(s, s->pinned.host + offset, base, bytes);
 }

@@ -20,48 +20,27 @@
 #include <errno.h>
 #include <internal/alloc.h>
 #include <internal/bits.h>
+#include <mapped.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #define SEGMENT ((uint64_t)1 << 16) /* elements that are copied together */
 
-/* Mapped memory: one address here, one there. */
-struct piece {
-	void *host, *there; /* owned; NULL: none */
-	uint64_t bytes;
-};
-
 struct spri_fetch {
 	struct spri_gpu *gpu; /* the context's */
 	struct spri_gpu_stream *stream;
 	void *theirs;
-	struct piece first, second; /* dense, indices, mask; values, flags of segments */
-	/*
-	 * dense: so many segments, in an order that begins before first_segment; n_here are there
-	 */
+	struct spri_mapped first;  /* owned: the vector, indices, the mask */
+	struct spri_mapped second; /* owned: flags of segments, values */
+	/* dense: segments, in an order that begins before first_segment; n_here are there */
 	uint64_t n_segments, first_segment, n_here;
 	float *out; /* dense: (device) the caller's */
 };
 
-static int make(struct spri_fetch *f, struct piece *piece, uint64_t bytes)
-{
-	int r;
-
-	if (piece->bytes >= bytes)
-		return 0;
-	if (piece->host)
-		spri_gpu_free_mapped(f->gpu, piece->host);
-	*piece = (struct piece){0};
-	r = spri_gpu_alloc_mapped(f->gpu, spri_max_u64(bytes, 64), &piece->host, &piece->there);
-	if (r == 0)
-		piece->bytes = spri_max_u64(bytes, 64);
-	return spri_trace(r);
-}
-
 /* Room, and a copy under way. */
-static int bring(struct spri_fetch *f, struct piece *piece, const void *from, uint64_t bytes)
+static int bring(struct spri_fetch *f, struct spri_mapped *piece, const void *from, uint64_t bytes)
 {
-	int r = make(f, piece, bytes);
+	int r = spri_mapped_fit(f->gpu, piece, bytes);
 
 	if (r == 0 && bytes > 0)
 		r = spri_gpu_copy(f->stream, piece->host, from, bytes);
@@ -111,7 +90,7 @@ static uint64_t in_order(const struct spri_fetch *f, uint64_t p)
 static bool there(struct spri_op *op, uint64_t base, uint64_t n)
 {
 	struct spri_fetch *f = op->fetch;
-	const _Atomic uint32_t *flag = f->second.host;
+	const _Atomic uint32_t *flag = (const void *)f->second.host;
 	int r;
 
 	if (n == 0 || !spri_fetch_pending(op))
@@ -137,9 +116,11 @@ static int bring_segment(struct spri_op *op, const float *from, uint64_t i)
 {
 	struct spri_fetch *f = op->fetch;
 	uint64_t at = i * SEGMENT, n = spri_min_u64(op->count - at, SEGMENT);
-	int r = spri_gpu_copy(f->stream, (float *)f->first.host + at, from + at, n * sizeof *from);
+	int r = spri_gpu_copy(f->stream, (void *)(f->first.host + at * sizeof *from), from + at,
+			      n * sizeof *from);
 
-	return r == 0 ? spri_gpu_zero(f->stream, (uint32_t *)f->second.there + i, sizeof(uint32_t))
+	return r == 0 ? spri_gpu_zero(f->stream, (void *)(f->second.there + i * sizeof(uint32_t)),
+				      sizeof(uint32_t))
 		      : spri_trace(r);
 }
 
@@ -148,15 +129,15 @@ static int fetch_dense(struct spri_op *op)
 	struct spri_fetch *f = op->fetch;
 	uint64_t n = (op->count + SEGMENT - 1) / SEGMENT, end;
 	const float *from = op->in;
-	int r = make(f, &f->first, op->count * sizeof *op->in);
+	int r = spri_mapped_fit(f->gpu, &f->first, op->count * sizeof *op->in);
 
 	if (r == 0)
-		r = make(f, &f->second, n * sizeof(uint32_t));
+		r = spri_mapped_fit(f->gpu, &f->second, n * sizeof(uint32_t));
 	if (r < 0)
 		return spri_trace(r);
 	memset(f->second.host, 0xff, n * sizeof(uint32_t));
 	f->out = op->out;
-	op->in = op->out = f->first.host;
+	op->in = op->out = (void *)f->first.host;
 	op->on_done = put_back;
 	op->there = there;
 	f->n_segments = n;
@@ -184,21 +165,22 @@ static int fetch_list(struct spri_op *op)
 
 	if (r == 0)
 		r = bring(f, &f->second, list->value, list->count * sizeof *list->value);
-	list->index = f->first.host;
-	list->value = f->second.host;
+	list->index = (void *)f->first.host;
+	list->value = (void *)f->second.host;
 	return spri_trace(r);
 }
 
 static int gather(struct spri_op *op, const uint64_t *index, uint64_t n, float *to)
 {
 	struct spri_fetch *f = op->fetch;
-	int r = make(f, &f->first, n * sizeof *index);
+	int r = spri_mapped_fit(f->gpu, &f->first, n * sizeof *index);
 
 	if (r == 0)
-		r = make(f, &f->second, n * sizeof *to);
+		r = spri_mapped_fit(f->gpu, &f->second, n * sizeof *to);
 	if (r == 0 && n > 0) {
 		memcpy(f->first.host, index, n * sizeof *index);
-		r = spri_gpu_gather(f->stream, f->second.there, op->in, f->first.there, n);
+		r = spri_gpu_gather(f->stream, (void *)f->second.there, op->in,
+				    (void *)f->first.there, n);
 	}
 	if (r == 0)
 		r = spri_gpu_sync(f->stream);
@@ -213,7 +195,7 @@ static int fetch_mask(struct spri_op *op)
 	struct spri_fetch *f = op->fetch;
 	int r = bring(f, &f->first, op->mask, op->n_mask * sizeof *op->mask);
 
-	op->mask = f->first.host;
+	op->mask = (void *)f->first.host;
 	op->gather = gather;
 	return spri_trace(r);
 }
@@ -273,9 +255,7 @@ void spri_fetch_free(struct spri_op *op)
 	if (!f)
 		return;
 	spri_gpu_stream_destroy(f->stream);
-	if (f->first.host)
-		spri_gpu_free_mapped(f->gpu, f->first.host);
-	if (f->second.host)
-		spri_gpu_free_mapped(f->gpu, f->second.host);
+	spri_mapped_free(f->gpu, &f->first);
+	spri_mapped_free(f->gpu, &f->second);
 	spri_free(f);
 }

@@ -246,12 +246,34 @@ static int leave_out_dense(struct spr_exchange *exchange, float *from)
 	return fail(exchange, r);
 }
 
+/* Nothing is in flight when an exchange is READ: the side's last commit is waited for. */
+static int settle(const struct spr_exchange *exchange)
+{
+	struct exchange_device *d = exchange->device;
+
+	if (exchange->state != EXCHANGE_READING)
+		return 0;
+	d->told = false;
+	return spri_gpu_sync(d->side);
+}
+
+static int device_copy(const struct spr_exchange *exchange, float *to, const float *from,
+		       uint64_t n)
+{
+	int r = settle(exchange);
+
+	if (r == 0)
+		r = spri_gpu_copy(exchange->device->select, to, from, n * sizeof *to);
+	if (r == 0)
+		r = spri_gpu_sync(exchange->device->select);
+	return fail(exchange, r);
+}
+
 /* A dense part is sent from host memory. */
 static int fetch_dense(struct spr_exchange *exchange, struct exchange_part *part, float scale)
 {
 	float *sum = exchange->dense_sum + part->offset;
-	int r = exchange->place->read(exchange, sum, exchange->gradient + part->offset,
-				      part->count);
+	int r = device_copy(exchange, sum, exchange->gradient + part->offset, part->count);
 
 	if (r == 0 && exchange->clip > 0)
 		spri_kernels()->scale(sum, sum, part->count, scale);
@@ -298,17 +320,6 @@ static int device_select(struct spr_exchange *exchange, struct exchange_part *pa
 
 /* ---- looking at it ---- */
 
-/* Nothing is in flight when an exchange is READ: the side's last commit is waited for. */
-static int settle(const struct spr_exchange *exchange)
-{
-	struct exchange_device *d = exchange->device;
-
-	if (exchange->state != EXCHANGE_READING)
-		return 0;
-	d->told = false;
-	return spri_gpu_sync(d->side);
-}
-
 static int device_norm(struct spr_exchange *exchange, const float *v, uint64_t n, double *out)
 {
 	int r = settle(exchange);
@@ -327,33 +338,12 @@ static int device_clear(struct spr_exchange *exchange, float *v, uint64_t n)
 	return fail(exchange, r);
 }
 
-static int copy(const struct spr_exchange *exchange, void *to, const void *from, uint64_t n)
-{
-	int r = settle(exchange);
-
-	if (r == 0)
-		r = spri_gpu_copy(exchange->device->select, to, from, n * sizeof(float));
-	if (r == 0)
-		r = spri_gpu_sync(exchange->device->select);
-	return fail(exchange, r);
-}
-
-static int device_read(const struct spr_exchange *exchange, float *to, const float *v, uint64_t n)
-{
-	return copy(exchange, to, v, n);
-}
-
-static int device_write(struct spr_exchange *exchange, float *v, const float *from, uint64_t n)
-{
-	return copy(exchange, v, from, n);
-}
-
 static const struct exchange_place place_device = {
 	spri_device_begin,     spri_device_alloc,    spri_device_free,	   spri_device_alloc_host,
 	spri_device_free_host, spri_device_fit,	     spri_device_unfit,	   device_select,
 	device_weigh,	       spri_device_take_out, spri_device_put_back, spri_device_adopt,
 	spri_device_update,    spri_device_gather,   device_norm,	   device_clear,
-	device_read,	       device_write,
+	device_copy,
 };
 
 /* ---- life ---- */
@@ -375,13 +365,14 @@ int spri_device_open(struct spr_exchange *exchange, const struct spr_exchange_op
 	if (r == 0)
 		r = spri_gpu_stream_create(d->gpu, &d->side);
 	if (r == 0)
-		r = spri_area_fit(d, &d->word, 4096);
+		r = spri_mapped_fit(d->gpu, &d->word, 4096);
 	if (r == 0)
-		r = spri_area_fit(d, &d->stage,
-				  SPRI_STAGE_PIECES * SPRI_STAGE_PIECE *
-					  (sizeof(uint64_t) + sizeof(float)));
+		r = spri_mapped_fit(d->gpu, &d->stage,
+				    SPRI_STAGE_PIECES * SPRI_STAGE_PIECE *
+					    (sizeof(uint64_t) + sizeof(float)));
 	if (r == 0)
-		r = spri_area_fit(d, &d->flags, (exchange->n / CHUNK + 1) * sizeof(uint32_t));
+		r = spri_mapped_fit(d->gpu, &d->flags,
+				    (exchange->n / CHUNK + 1) * sizeof(uint32_t));
 	return spri_trace(r);
 }
 
@@ -408,9 +399,9 @@ void spri_device_close(struct spr_exchange *exchange)
 		return;
 	spri_gpu_stream_destroy(d->select);
 	spri_gpu_stream_destroy(d->side);
-	spri_area_free(d, &d->flags);
-	spri_area_free(d, &d->word);
-	spri_area_free(d, &d->stage);
+	spri_mapped_free(d->gpu, &d->flags);
+	spri_mapped_free(d->gpu, &d->word);
+	spri_mapped_free(d->gpu, &d->stage);
 	spri_free(d);
 	exchange->device = NULL;
 }

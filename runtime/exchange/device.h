@@ -4,26 +4,21 @@
 #ifndef SPRI_DEVICE_H
 #define SPRI_DEVICE_H
 
-#include "exchange.h"
+#include <mapped.h>
 
-/* Mapped memory: the same bytes here and there. */
-struct area {
-	uint8_t *host; /* owned */
-	uint8_t *there;
-	size_t bytes;
-};
+#include "exchange.h"
 
 struct exchange_device {
 	struct spri_gpu *gpu; /* the context's; below all but theirs are owned */
 	struct spri_gpu_stream *select, *side;
-	void *theirs;	   /* the caller's stream */
-	struct area flags; /* of the chunks of a selection */
-	struct area word;  /* what a kernel tells: a result, a number */
-	struct area stage; /* lists on their way to the side */
-	size_t staged;	   /* pieces of it in use until the next begin */
-	uint32_t sequence; /* of the last selection */
-	int failed;	   /* of this commit */
-	bool told;	   /* a failure of this step, or call, is in the log */
+	void *theirs;		  /* the caller's stream */
+	struct spri_mapped flags; /* of the chunks of a selection */
+	struct spri_mapped word;  /* what a kernel tells: a result, a number */
+	struct spri_mapped stage; /* lists on their way to the side */
+	size_t staged;		  /* pieces of it in use until the next begin */
+	uint32_t sequence;	  /* of the last selection */
+	int failed;		  /* of this commit */
+	bool told;		  /* a failure of this step, or call, is in the log */
 };
 
 /* The stage: pieces of so many entries, indices and then values. */
@@ -32,11 +27,6 @@ struct exchange_device {
 
 /* What the driver said when one of the streams failed. */
 const char *spri_device_words(const struct exchange_device *d);
-/*
- * Room for so many bytes. Contents are lost when it moves; nothing on the device may be using it.
- */
-int spri_area_fit(struct exchange_device *d, struct area *area, size_t bytes) SPRI_MUST;
-void spri_area_free(struct exchange_device *d, struct area *area);
 
 /* ---- device_memory.c: likewise, slots ---- */
 

@@ -11,28 +11,6 @@
 
 #include "device.h"
 
-void spri_area_free(struct exchange_device *d, struct area *area)
-{
-	if (area->host)
-		spri_gpu_free_mapped(d->gpu, area->host);
-	*area = (struct area){0};
-}
-
-int spri_area_fit(struct exchange_device *d, struct area *area, size_t bytes)
-{
-	void *host, *there;
-	int r;
-
-	if (area->bytes >= bytes)
-		return 0;
-	spri_area_free(d, area);
-	r = spri_gpu_alloc_mapped(d->gpu, bytes, &host, &there);
-	if (r < 0)
-		return spri_trace(r);
-	*area = (struct area){host, there, bytes};
-	return 0;
-}
-
 int spri_device_alloc(struct spr_exchange *exchange, size_t bytes, float **out)
 {
 	struct exchange_device *d = exchange->device;

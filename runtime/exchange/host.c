@@ -308,20 +308,15 @@ static int host_clear(struct spr_exchange *exchange, float *v, uint64_t n)
 	return 0;
 }
 
-static int host_read(const struct spr_exchange *exchange, float *to, const float *v, uint64_t n)
+static int host_copy(const struct spr_exchange *exchange, float *to, const float *from, uint64_t n)
 {
 	(void)exchange;
-	memcpy(to, v, n * sizeof *v);
+	memcpy(to, from, n * sizeof *to);
 	return 0;
-}
-
-static int host_write(struct spr_exchange *exchange, float *v, const float *from, uint64_t n)
-{
-	return host_read(exchange, v, from, n);
 }
 
 const struct exchange_place spri_place_host = {
 	NULL,	     host_alloc,  host_free,  host_alloc,    host_free,	    host_fit,
 	host_unfit,  host_select, host_weigh, host_take_out, host_put_back, host_adopt,
-	host_update, NULL,	  host_norm,  host_clear,    host_read,	    host_write,
+	host_update, NULL,	  host_norm,  host_clear,    host_copy,
 };

@@ -51,9 +51,8 @@ struct exchange_place {
 	/* Euclidean norm. Returns 0 or SPR_EDEVICE. */
 	int (*norm)(struct spr_exchange *exchange, const float *v, uint64_t n, double *out);
 	int (*clear)(struct spr_exchange *exchange, float *v, uint64_t n);
-	/* between a vector and host memory */
-	int (*read)(const struct spr_exchange *exchange, float *to, const float *v, uint64_t n);
-	int (*write)(struct spr_exchange *exchange, float *v, const float *from, uint64_t n);
+	/* Between a vector and host memory, either way. */
+	int (*copy)(const struct spr_exchange *exchange, float *to, const float *from, uint64_t n);
 };
 extern const struct exchange_place spri_place_host;
 

@@ -182,7 +182,7 @@ static int write_vector(const struct saving *saving, const float *v, uint32_t ve
 	for (uint64_t first = 0; first < n && r == 0; first += BLOCK_FLOATS) {
 		size_t floats = (size_t)spri_min_u64(n - first, BLOCK_FLOATS);
 
-		r = saving->exchange->place->read(saving->exchange, saving->values, v + first,
+		r = saving->exchange->place->copy(saving->exchange, saving->values, v + first,
 						  floats);
 		if (r < 0)
 			break;
@@ -449,7 +449,7 @@ static int read_vector(struct spr_exchange *exchange, float *v, int fd, uint8_t 
 		}
 		for (size_t i = 0; i < floats; i++)
 			values[i] = spri_f32_from_bits(spri_get_u32(block + 4 * i));
-		r = exchange->place->write(exchange, v + first, values, floats);
+		r = exchange->place->copy(exchange, v + first, values, floats);
 		if (r < 0)
 			return spri_trace(r);
 	}
